@@ -1,0 +1,47 @@
+"""cclp: few labels, many unlabeled samples, one accurate PyTorch classifier.
+
+Implements and extends *Semi-Supervised Learning via Compact Latent Space Clustering*
+(Kamnitsas et al., ICML 2018). Importing the package is cheap: torch is loaded when the first
+public name is used (PEP 562).
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CCLPLoss": "losses",
+    "GraphHealth": "health",
+    "cclp_loss": "losses",
+    "graph_health": "health",
+    "propagate_labels": "propagation",
+    "transition_matrix": "graph",
+}
+
+__all__ = [
+    "CCLPLoss",
+    "GraphHealth",
+    "cclp_loss",
+    "graph_health",
+    "propagate_labels",
+    "transition_matrix",
+]
+
+if TYPE_CHECKING:
+    from cclp.graph import transition_matrix
+    from cclp.health import GraphHealth, graph_health
+    from cclp.losses import CCLPLoss, cclp_loss
+    from cclp.propagation import propagate_labels
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'cclp' has no attribute {name!r}")
+    value = getattr(import_module(f"cclp.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

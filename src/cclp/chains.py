@@ -1,0 +1,135 @@
+"""Eq. 6-9: similarities and posteriors -> ideal transitions, Markov chains, the loss.
+
+H (N, N) transitions, Phi (N, C) posteriors, m (C,) class masses, U = Phi / m, T = Phi U' ideal
+transitions (Eq. 6), M = Phi Phi' agreement, H^(s) = (H o M) H^(s-1) chains of s moves (Eq. 8).
+
+Chains shrink like C^-s. They are kept as H^(s) = exp(r_s) K_s, with rows of K_s summing to one and
+r_s (N,) carried as a logarithm: K_s = B_s K_(s-1), where B_s is (H o M) exp(r_(s-1)) with its rows
+normalised. K_s has a floor of 1e-30 of its row sum (float32), far below what rounding leaves
+intact, and no other.
+
+Cost: T and M have rank C and never outlive the line that needs them. What has a class index is kept
+class-major, (C, N): products with a narrow right factor are several times slower. Buffers are
+reused by hand, as a fresh N x N matrix can cost more than the arithmetic that fills it.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from cclp.inputs import outside_autocast
+
+
+def class_shares(Phi: Tensor) -> Tensor:
+    """U = phi_jc / m_c of Eq. 6, (N, C); exactly zero for a class without mass."""
+    m = Phi.sum(0)
+    return Phi / torch.where(m > 0, m, 1)
+
+
+def chain_loss(logits: Tensor, Phi: Tensor, steps: int) -> Tensor:
+    """Cross entropy between ideal transitions and Markov chains of 1 to ``steps`` moves.
+
+    Eq. 9 without its 1/N²: -1/S sum_s sum_ij T_ij log H^(s)_ij.
+
+    Args:
+        logits: similarities, (N, N), the logarithm of A in Eq. 2.
+        Phi: class posteriors, (N, C), rows summing to one.
+        steps: S.
+
+    Returns:
+        A scalar. Value and gradient are finite for finite ``logits``.
+    """
+    loss: Tensor = _ChainLoss.apply(logits, Phi, steps)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def _floor(dtype: torch.dtype) -> float:
+    """Low enough not to be seen, high enough for its reciprocal to be multiplied."""
+    return 1e8 * torch.finfo(dtype).tiny
+
+
+def _normalise_rows(B: Tensor) -> Tensor:
+    """Divide the rows of B by their sums, in place, and return the sums."""
+    total = B.sum(1).clamp_min_(torch.finfo(B.dtype).tiny)
+    B.div_(total[:, None])
+    return total
+
+
+class _ChainLoss(torch.autograd.Function):
+    """S-1 products of N x N matrices forward, 2(S-1) backward, S+1 matrices kept in between."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, Phi: Tensor, steps: int) -> Tensor:
+        U = class_shares(Phi).T.contiguous()
+        Phi = Phi.T.contiguous()
+        log_sum = logits.log_softmax(1)  # Eq. 3
+        H = log_sum.exp()
+        links = [H]  # K_1 ... K_S
+        moves = []  # B_2, and what turns it into B_3 ... B_S: exp(r_(s-1)) and the row sums
+        r_sum = 0
+        if steps > 1:
+            B_2 = (Phi.T @ Phi).mul_(H)
+            r = r_2 = _normalise_rows(B_2).log()
+            moves.append(B_2)
+            B = B_2
+            buffer = torch.empty_like(H)
+        for s in range(2, steps + 1):
+            if s > 2:
+                top = r.max()
+                weights = (r - top).exp_()
+                B = torch.mul(B_2, weights, out=buffer)
+                total = _normalise_rows(B)
+                r = total.log().add_(r_2).add_(top)
+                moves += [weights, total]
+            K = (B @ links[-1]).clamp_min_(_floor(H.dtype))  # Eq. 8
+            links.append(K)
+            log_sum.add_(torch.log(K, out=buffer))
+            r_sum = r_sum + r
+        # sum_ij T_ij L_ij = sum_ic phi_ic (L U)_ic: the loss and its derivative in T are O(N² C).
+        LU = (U @ log_sum.T).add_(r_sum)
+        LtU = U @ log_sum
+        loss = (Phi * LU).sum() / -steps  # Eq. 9
+        slope = LU.add_(LtU).sub_((U * LtU).sum(1, keepdim=True))
+        ctx.save_for_backward(Phi, U, slope, *links, *moves)
+        ctx.steps = steps
+        return loss
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        steps = ctx.steps
+        Phi, U, slope, *rest = ctx.saved_tensors
+        links, moves = rest[:steps], rest[steps:]
+        H = links[0]
+        with outside_autocast(H.device):
+            grad = grad / -steps
+            T = (Phi * grad).T @ U
+            dPhi = slope * grad
+            dlog_H = T
+            if steps > 1:
+                # X = d/dK_s, E = d/dlog(H o M). Scales are constants: the loss does not see them.
+                B_2 = moves[0]
+                X = T / links[-1]
+                E = None
+                buffer, product = torch.empty_like(H), torch.empty_like(H)
+                for s in range(steps, 1, -1):
+                    B = B_2
+                    if s > 2:
+                        weights, total = moves[2 * s - 5], moves[2 * s - 4]
+                        B = torch.mul(B_2, weights, out=buffer).div_(total[:, None])
+                    torch.mm(X, links[s - 2].T, out=product)
+                    E = product * B if E is None else E.addcmul_(product, B)
+                    torch.mm(B.T, X, out=product)
+                    X, product = product, X
+                    if s > 2:
+                        X.addcdiv_(T, links[s - 2])
+                if ctx.needs_input_grad[1]:
+                    # E = 0 wherever M = 0: the floor there only keeps 0/0 away.
+                    M = torch.mm(Phi.T, Phi, out=buffer).clamp_min_(_floor(H.dtype))
+                    dM = torch.div(E, M, out=buffer)
+                    dPhi.addmm_(Phi, dM).addmm_(Phi, dM.T)
+                dlog_H = T.add_(E).addcmul_(X, H)
+            dlogits = dlog_H.addcmul_(H, dlog_H.sum(1, keepdim=True), value=-1)  # the softmax
+        return dlogits, dPhi.T, None

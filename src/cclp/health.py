@@ -1,0 +1,138 @@
+"""What the graph of one batch says about training."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cclp.chains import chain_loss, class_shares
+from cclp.graph import Similarity, make_metric, similarities
+from cclp.inputs import check_integer, make_batch, outside_autocast
+from cclp.propagation import Propagation, check_propagation, check_smoothing, posteriors
+
+
+class GraphHealth(NamedTuple):
+    """Diagnostics of one batch: plain numbers, and :meth:`warnings` in words.
+
+    Attributes:
+        self_transition: mean of H_ii. Near 1, points see only themselves.
+        posterior_entropy: mean entropy of Φ_U over ln C. Near 1, labels do not spread.
+        smallest_class_mass: of the classes with a label in the batch, relative to equal masses.
+        largest_class_mass: the same, largest. Far above 1, one class swallows the batch.
+        largest_unlabeled_share: the largest part of the unlabeled mass that one class holds.
+        row_sum_error: largest |row sum − 1| of Φ_U before rows were normalised.
+        distance_to_ideal: the loss minus the entropy of T, its smallest possible value for these
+            posteriors. It is 0 for compact clusters even if they are the wrong ones.
+    """
+
+    self_transition: float
+    posterior_entropy: float
+    smallest_class_mass: float
+    largest_class_mass: float
+    largest_unlabeled_share: float
+    row_sum_error: float
+    distance_to_ideal: float
+
+    def warnings(self) -> list[str]:
+        """What is wrong and what to do about it, a sentence or two each. Empty if all is well."""
+        found = []
+        # The mass alone would fire on chance in a small batch of many classes, the share alone on
+        # a handful of unlabeled points or on two classes.
+        if self.largest_unlabeled_share > 0.5 and self.largest_class_mass > 1.4:
+            found.append(
+                f"One class holds {self.largest_unlabeled_share:.0%} of the unlabeled mass: it may "
+                "be swallowing the batch. Lower the learning rate or the weight of the loss, or "
+                "train longer on labels alone first."
+            )
+        if self.self_transition > 0.9:
+            found.append(
+                f"Points see little but themselves (mean self-transition "
+                f"{self.self_transition:.2f}): embeddings have grown too large for this "
+                "similarity. Raise the temperature or bandwidth, or use similarity='cosine'."
+            )
+        if self.posterior_entropy > 0.95:
+            found.append(
+                f"Labels do not spread (entropy of the propagated labels is "
+                f"{self.posterior_entropy:.0%} of uniform): the embedding does not separate "
+                "classes yet. Normal early in training; later, put more labels into the batch or "
+                "lower the temperature or bandwidth."
+            )
+        if self.row_sum_error > 1e-8:
+            found.append(
+                f"Some unlabeled points hardly ever reach a label (row sums of propagated labels "
+                f"off by {self.row_sum_error:.0e}): their labels are close to the mean label. "
+                "Raise the temperature or bandwidth, or put more labels into the batch."
+            )
+        return found
+
+
+@torch.no_grad()
+def graph_health(
+    z_labeled: Tensor,
+    labels: Tensor,
+    z_unlabeled: Tensor | None,
+    *,
+    num_classes: int,
+    steps: int = 3,
+    similarity: Similarity = "dot",
+    temperature: float | None = None,
+    bandwidth: float | Tensor = 1.0,
+    propagation: Propagation = "harmonic",
+    smoothing: float = 1e-10,
+) -> GraphHealth:
+    """Diagnose the graph of one batch.
+
+    Args:
+        z_labeled, labels, z_unlabeled, num_classes, steps, similarity, temperature, bandwidth,
+            propagation, smoothing: as in :func:`cclp.cclp_loss`.
+
+    Returns:
+        A record of plain numbers. Reading them synchronises a GPU: call it now and then.
+
+    Raises:
+        TypeError, ValueError: for a wrong argument, which is named.
+
+    Example:
+        One class has swallowed the unlabeled points; the loss does not see it, the masses do.
+
+        >>> import torch
+        >>> z_labeled = torch.tensor([[4.0, 0.0], [0.0, 4.0]])
+        >>> health = graph_health(
+        ...     z_labeled, torch.tensor([0, 1]), z_labeled[1:].repeat(98, 1), num_classes=2)
+        >>> round(health.distance_to_ideal, 3), round(health.largest_class_mass, 2)
+        (0.0, 1.98)
+        >>> print(health.warnings()[0].split(":")[0])
+        One class holds 100% of the unlabeled mass
+    """
+    check_integer("steps", steps, least=1)
+    check_propagation(propagation)
+    check_smoothing(smoothing)
+    metric = make_metric(similarity, temperature, bandwidth)
+    batch = make_batch(z_labeled, labels, z_unlabeled, num_classes)
+    with outside_autocast(batch.z.device):
+        logits = similarities(batch.z, metric)
+        phi_u, row_mass = posteriors(
+            batch, logits, metric, smoothing=smoothing, propagation=propagation
+        )
+        phi = torch.cat([batch.y, phi_u])
+        n = phi.shape[0]
+        T = phi @ class_shares(phi).T  # Eq. 6
+        ideal = torch.special.entr(T).sum() / n
+        loss = chain_loss(logits, phi, steps) / n
+    labeled = batch.y.sum(0) > 0
+    relative_mass = phi.sum(0)[labeled] * labeled.sum() / n
+    some_unlabeled = phi_u.shape[0] > 0
+    return GraphHealth(
+        self_transition=logits.softmax(1).diagonal().mean().item(),
+        posterior_entropy=(
+            torch.special.entr(phi_u).sum(1).mean().item() / math.log(num_classes)
+            if some_unlabeled
+            else 0.0
+        ),
+        smallest_class_mass=relative_mass.min().item(),
+        largest_class_mass=relative_mass.max().item(),
+        largest_unlabeled_share=phi_u.mean(0).max().item() if some_unlabeled else 0.0,
+        row_sum_error=(row_mass - 1).abs().max().item() if some_unlabeled else 0.0,
+        distance_to_ideal=(loss - ideal).item(),
+    )

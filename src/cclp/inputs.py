@@ -1,0 +1,174 @@
+"""What a caller passes in: checked, cast, and put into one batch, labeled rows first."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+class Batch(NamedTuple):
+    """One step's embeddings and labels.
+
+    Attributes:
+        z: Z, (N, F), labeled rows first, in at least float32.
+        y: Y_L, (N_L, C), one-hot or soft labels in the dtype of ``z``.
+    """
+
+    z: Tensor
+    y: Tensor
+
+    @property
+    def num_labeled(self) -> int:
+        return self.y.shape[0]
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """One of the given strings."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_number(name: str, value: object, *, above: float | None = None) -> float:
+    """A finite real number, larger than ``above`` if that is given."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    if not float("-inf") < value < float("inf") or (above is not None and value <= above):
+        expected = "finite" if above is None else f"finite and above {above:g}"
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
+    return float(value)
+
+
+def check_integer(name: str, value: object, *, least: int) -> int:
+    """An integer, at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return value
+
+
+def check_embeddings(name: str, z: object) -> Tensor:
+    """A floating-point tensor of shape (points, features)."""
+    if not isinstance(z, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(z).__name__}")
+    if z.ndim != 2:
+        raise ValueError(f"{name} must be of shape (points, features), got {tuple(z.shape)}")
+    if not z.dtype.is_floating_point:
+        raise TypeError(f"{name} must be of a floating-point dtype, got {z.dtype}")
+    return z
+
+
+def values_visible(*tensors: Tensor) -> bool:
+    """Whether looking at values costs nothing: eager mode, and every tensor on the CPU."""
+    return not torch.compiler.is_compiling() and all(t.device.type == "cpu" for t in tensors)
+
+
+def at_least_float32(z: Tensor) -> Tensor:
+    """``z`` in the dtype of the precision island."""
+    if z.dtype == torch.float16:
+        wide: Tensor = _FromFloat16.apply(z)  # type: ignore[no-untyped-call]
+        return wide
+    return z if z.dtype == torch.float64 else z.float()
+
+
+class _FromFloat16(torch.autograd.Function):
+    """To float32; a gradient that does not fit float16 comes back as its largest number.
+
+    At norms of 100 the true gradient can exceed 65504. Infinity would poison the step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        return z.float()
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        largest = torch.finfo(torch.float16).max
+        return grad.clamp(-largest, largest).half()
+
+
+def outside_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """The precision island: nothing inside is downcast, whatever surrounds it."""
+    kind = device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
+
+
+def make_batch(
+    z_labeled: object, labels: object, z_unlabeled: object, num_classes: object
+) -> Batch:
+    """Check the four arguments that every public function takes and join them.
+
+    Raises:
+        TypeError, ValueError: naming the argument, what came and what was expected.
+    """
+    classes = check_integer("num_classes", num_classes, least=2)
+    z_l = check_embeddings("z_labeled", z_labeled)
+    if z_l.shape[0] == 0:
+        raise ValueError("z_labeled must hold at least one point, got shape (0, …)")
+    y = _label_matrix(labels, z_l, classes)
+    if z_unlabeled is None:
+        return Batch(at_least_float32(z_l), y)
+    z_u = check_embeddings("z_unlabeled", z_unlabeled)
+    for what, came, expected in (
+        ("feature size", z_u.shape[1], z_l.shape[1]),
+        ("dtype", z_u.dtype, z_l.dtype),
+        ("device", z_u.device, z_l.device),
+    ):
+        if came != expected:
+            raise ValueError(
+                f"z_unlabeled must have the {what} of z_labeled, {expected}, got {came}"
+            )
+    return Batch(at_least_float32(torch.cat([z_l, z_u])), y)
+
+
+def _label_matrix(labels: Any, z: Tensor, num_classes: int) -> Tensor:
+    """Y_L of shape (N_L, C) from class indices or from soft labels."""
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"labels must be a torch.Tensor, got {type(labels).__name__}")
+    if labels.device != z.device:
+        raise ValueError(
+            f"labels must be on the device of z_labeled, {z.device}, got {labels.device}"
+        )
+    dtype = torch.float64 if z.dtype == torch.float64 else torch.float32
+    count = z.shape[0]
+    if labels.ndim == 1 and labels.shape[0] == count:
+        if labels.dtype not in _INTEGERS:
+            raise TypeError(
+                f"labels of shape ({count},) must be integer class indices, got {labels.dtype}; "
+                f"soft labels have shape ({count}, {num_classes})"
+            )
+        if values_visible(labels):
+            low, high = (int(v) for v in labels.aminmax())
+            if low < 0 or high >= num_classes:
+                raise ValueError(
+                    f"labels must lie in 0 … {num_classes - 1} (num_classes={num_classes}), "
+                    f"got values from {low} to {high}"
+                )
+        return (labels[:, None] == torch.arange(num_classes, device=z.device)).to(dtype)
+    if labels.ndim == 2 and tuple(labels.shape) == (count, num_classes):
+        if not labels.dtype.is_floating_point:
+            raise TypeError(
+                f"labels of shape ({count}, {num_classes}) are soft labels and must be of a "
+                f"floating-point dtype, got {labels.dtype}"
+            )
+        soft = labels.detach().to(dtype)
+        if values_visible(labels):
+            # The tolerance is that of rows rounded to the dtype they came in.
+            error = (soft.sum(1) - 1).abs().max()
+            if not (error <= num_classes * torch.finfo(labels.dtype).eps and (soft >= 0).all()):
+                raise ValueError(
+                    "labels: every row of soft labels must be non-negative and sum to 1, "
+                    f"got a smallest entry of {soft.min():g} and a row sum off by {error:g}"
+                )
+        return soft
+    raise ValueError(
+        f"labels must be of shape ({count},) (class indices) or ({count}, {num_classes}) "
+        f"(soft labels) to match z_labeled, got {tuple(labels.shape)}"
+    )

@@ -1,0 +1,248 @@
+"""``cclp_loss``: graph, propagation and chains composed. ``CCLPLoss``: the same as a module."""
+
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from cclp.chains import chain_loss
+from cclp.graph import Similarity, make_metric, similarities
+from cclp.inputs import (
+    check_choice,
+    check_integer,
+    check_number,
+    make_batch,
+    outside_autocast,
+)
+from cclp.propagation import Propagation, check_propagation, check_smoothing, posteriors
+from cclp.released import SMOOTHING, released_loss
+
+Normalization = Literal["nodes", "pairs"]
+NORMALIZATIONS = ("nodes", "pairs")
+
+
+def cclp_loss(
+    z_labeled: Tensor,
+    labels: Tensor,
+    z_unlabeled: Tensor | None,
+    *,
+    num_classes: int,
+    steps: int = 3,
+    similarity: Similarity = "dot",
+    temperature: float | None = None,
+    bandwidth: float | Tensor = 1.0,
+    normalization: Normalization = "nodes",
+    propagation: Propagation = "harmonic",
+    smoothing: float = 1e-10,
+    detach_posteriors: bool = False,
+) -> Tensor:
+    r"""Compact clustering via label propagation, for the embeddings of one batch.
+
+    Eq. 9: :math:`\frac{1}{S} \sum_{s=1}^{S} \frac{1}{N} \sum_{i,j} -T_{ij} \log H^{(s)}_{ij}`,
+    where T are ideal transitions within propagated classes and :math:`H^{(s)}` the probabilities
+    of Markov chains of s moves that stay within a class until the last.
+
+    Args:
+        z_labeled: embeddings of labeled samples, (N_L, F), float64, float32, bfloat16 or float16.
+        labels: class indices, (N_L,), or soft labels, (N_L, C), rows summing to one. A class
+            without a label in the batch is fine.
+        z_unlabeled: embeddings of unlabeled samples, (N_U, F). None or empty: the loss regularises
+            fully supervised training.
+        num_classes: C, at least 2.
+        steps: S, the longest chain.
+        similarity: ``"dot"``, ``"cosine"``, ``"euclidean"`` (−‖z_i − z_j‖² / bandwidth²) or a
+            callable from (N, F) to (N, N). A callable is called once, in at least float32.
+        temperature: divides the similarity; None is 1, and 0.1 for ``"cosine"``.
+        bandwidth: of ``"euclidean"``: a number, or a tensor with one value per feature.
+        normalization: ``"nodes"`` divides by N, ``"pairs"`` by N².
+        propagation: ``"harmonic"`` (Eq. 5) or ``"symmetric"`` (Zhou et al. 2004, the footnote).
+        smoothing: probability of a jump to a random label at each move of label propagation. It
+            keeps the solve well-conditioned where unlabeled points hardly ever reach a label.
+        detach_posteriors: treat propagated labels as constants.
+
+    Returns:
+        A scalar in at least float32. Value and gradient are finite for every finite input.
+
+    Raises:
+        TypeError, ValueError: for a wrong argument, which is named. Values (the range of labels,
+            the rows of soft labels) are looked at in eager mode on the CPU only.
+
+    Differences from the paper:
+        Scaled by 1/N as in the authors' code, not 1/N² as printed. Labels are propagated in float64
+        on the graph without self-loops, which has the same solution, with a jump of probability
+        1e-10. Chains are rescaled row by row instead of a floor under the logarithm. See
+        :meth:`CCLPLoss.as_printed` and :meth:`CCLPLoss.as_released` for the originals.
+
+    Example:
+        Two compact classes of four points each reach the optimum, ln(N / C):
+
+        >>> import math, torch
+        >>> corners = 5 * torch.eye(2)
+        >>> loss = cclp_loss(corners, torch.tensor([0, 1]), corners.repeat(3, 1), num_classes=2)
+        >>> round(loss.item(), 4) == round(math.log(8 / 2), 4)
+        True
+    """
+    check_integer("steps", steps, least=1)
+    check_choice("normalization", normalization, NORMALIZATIONS)
+    check_propagation(propagation)
+    check_smoothing(smoothing)
+    metric = make_metric(similarity, temperature, bandwidth)
+    batch = make_batch(z_labeled, labels, z_unlabeled, num_classes)
+    n = batch.z.shape[0]
+    with outside_autocast(batch.z.device):
+        logits = similarities(batch.z, metric)  # Eq. 2
+        phi = posteriors(batch, logits, metric, smoothing=smoothing, propagation=propagation).phi
+        if detach_posteriors:
+            phi = phi.detach()
+        total = chain_loss(logits, torch.cat([batch.y, phi]), steps)  # Eq. 3, 6-9
+        return total / (n if normalization == "nodes" else n * n)
+
+
+class CCLPLoss(nn.Module):
+    """:func:`cclp_loss` as a module: holds and checks the settings.
+
+    Args:
+        num_classes: C.
+        weight: w of Algorithm 1, multiplies the loss.
+        learn_bandwidth: make the bandwidth of ``similarity="euclidean"`` a parameter, positive by
+            construction: give it to the optimizer with the net's.
+        steps, similarity, temperature, bandwidth, normalization, propagation, smoothing,
+            detach_posteriors: as in :func:`cclp_loss`.
+
+    Shapes:
+        ``forward(z_labeled, labels, z_unlabeled)``: (N_L, F), (N_L,) or (N_L, C), (N_U, F) or None
+        to a scalar.
+
+    Raises:
+        TypeError, ValueError: for a wrong setting, at construction.
+
+    Example:
+        >>> import torch
+        >>> regulariser = CCLPLoss(num_classes=10, weight=0.1)
+        >>> z_labeled, z_unlabeled = torch.randn(20, 8), torch.randn(30, 8, requires_grad=True)
+        >>> regulariser(z_labeled, torch.arange(20) % 10, z_unlabeled).backward()
+        >>> z_unlabeled.grad.shape
+        torch.Size([30, 8])
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        learn_bandwidth: bool = False,
+        steps: int = 3,
+        similarity: Similarity = "dot",
+        temperature: float | None = None,
+        bandwidth: float | Tensor = 1.0,
+        normalization: Normalization = "nodes",
+        propagation: Propagation = "harmonic",
+        smoothing: float = 1e-10,
+        detach_posteriors: bool = False,
+    ) -> None:
+        super().__init__()
+        self.num_classes = check_integer("num_classes", num_classes, least=2)
+        self.weight = check_number("weight", weight)
+        self.steps = check_integer("steps", steps, least=1)
+        check_choice("normalization", normalization, NORMALIZATIONS)
+        check_propagation(propagation)
+        make_metric(similarity, temperature, bandwidth)
+        if learn_bandwidth and similarity != "euclidean":
+            raise ValueError(
+                f"learn_bandwidth=True needs similarity='euclidean', got {similarity!r}"
+            )
+        self.similarity = similarity  # a module among callables moves and trains with this one
+        self.temperature = temperature
+        self.normalization: Normalization = normalization
+        self.propagation: Propagation = propagation
+        self.smoothing = check_smoothing(smoothing)
+        self.detach_posteriors = detach_posteriors
+        self.log_bandwidth: nn.Parameter | None = None
+        self._bandwidth: float | Tensor
+        if learn_bandwidth:
+            self.log_bandwidth = nn.Parameter(torch.as_tensor(bandwidth).detach().float().log())
+        elif isinstance(bandwidth, Tensor):
+            self.register_buffer("_bandwidth", bandwidth, persistent=False)
+        else:
+            self._bandwidth = bandwidth
+
+    @property
+    def bandwidth(self) -> float | Tensor:
+        """The bandwidth in use: a number, or a tensor if it is learned or one per feature."""
+        return self._bandwidth if self.log_bandwidth is None else self.log_bandwidth.exp()
+
+    def forward(self, z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor | None) -> Tensor:
+        """The weighted loss of one batch, a scalar: see :func:`cclp_loss`."""
+        return self.weight * cclp_loss(
+            z_labeled,
+            labels,
+            z_unlabeled,
+            num_classes=self.num_classes,
+            steps=self.steps,
+            similarity=self.similarity,
+            temperature=self.temperature,
+            bandwidth=self.bandwidth,
+            normalization=self.normalization,
+            propagation=self.propagation,
+            smoothing=self.smoothing,
+            detach_posteriors=self.detach_posteriors,
+        )
+
+    def extra_repr(self) -> str:
+        similarity = self.similarity if isinstance(self.similarity, str) else "callable"
+        return (
+            f"num_classes={self.num_classes}, weight={self.weight:g}, steps={self.steps}, "
+            f"similarity={similarity!r}, normalization={self.normalization!r}, "
+            f"propagation={self.propagation!r}, smoothing={self.smoothing:g}"
+        )
+
+    @classmethod
+    def as_printed(cls, num_classes: int, **settings: Any) -> Self:
+        """Eq. 2-9 to the letter: scaled by 1/N², labels propagated without smoothing.
+
+        Args:
+            num_classes: C.
+            **settings: those of :class:`CCLPLoss` but for ``normalization`` and ``smoothing``.
+        """
+        return cls(num_classes, normalization="pairs", smoothing=0.0, **settings)
+
+    @classmethod
+    def as_released(cls, num_classes: int, **settings: Any) -> "CCLPLoss":
+        """What the authors' TensorFlow code of 2019 computes: see :mod:`cclp.released`.
+
+        Args:
+            num_classes: C.
+            **settings: ``weight``, ``steps``, ``similarity``, ``temperature``, ``bandwidth`` and
+                ``learn_bandwidth`` of :class:`CCLPLoss`.
+        """
+        return _ReleasedLoss(num_classes, **settings)
+
+
+class _ReleasedLoss(CCLPLoss):
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        learn_bandwidth: bool = False,
+        steps: int = 3,
+        similarity: Similarity = "dot",
+        temperature: float | None = None,
+        bandwidth: float | Tensor = 1.0,
+    ) -> None:
+        super().__init__(
+            num_classes,
+            weight=weight,
+            learn_bandwidth=learn_bandwidth,
+            steps=steps,
+            similarity=similarity,
+            temperature=temperature,
+            bandwidth=bandwidth,
+            smoothing=SMOOTHING,
+        )
+
+    def forward(self, z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor | None) -> Tensor:
+        metric = make_metric(self.similarity, self.temperature, self.bandwidth)
+        batch = make_batch(z_labeled, labels, z_unlabeled, self.num_classes)
+        with outside_autocast(batch.z.device):
+            return self.weight * released_loss(batch, similarities(batch.z, metric), self.steps)

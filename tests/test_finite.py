@@ -1,0 +1,83 @@
+"""Finite loss and gradient for every finite input."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+import cclp
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def _unit(*shape: int, seed: int = 0) -> Tensor:
+    z = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return z / z.norm(dim=1, keepdim=True)
+
+
+def _isolated_groups() -> Tensor:
+    """Labeled points round one axis; two tight unlabeled groups far from them and each other."""
+    axes = torch.eye(4, dtype=torch.float64)
+    groups = axes.repeat_interleave(5, 0) + 1e-3 * _unit(20, 4)
+    return groups / groups.norm(dim=1, keepdim=True)
+
+
+# Name -> (embeddings of norm about one, labels of the first ones).
+LAYOUTS: dict[str, tuple[Tensor, list[int]]] = {
+    "random": (_unit(20, 6), [0, 1, 2] * 3),
+    "all identical": (_unit(1, 6).repeat(16, 1), [0, 1, 2]),
+    "all zero": (torch.zeros(16, 6, dtype=torch.float64), [0, 1, 2]),
+    "duplicates": (_unit(5, 6).repeat(4, 1), [0, 1, 2, 0, 1]),
+    "one label per class": (_unit(20, 6), [0, 1, 2]),
+    "one labeled point": (_unit(12, 6), [1]),
+    "one unlabeled point": (_unit(7, 6), [0, 1, 2, 0, 1, 2]),
+    "one of each": (_unit(2, 6), [2]),
+    "isolated groups": (_isolated_groups(), [0, 0, 1, 1, 2]),
+    "single class": (_unit(14, 6), [1] * 6),
+    "two labels in one spot": (_unit(1, 6).repeat(8, 1), [0, 1]),
+    "between two labels": (
+        torch.tensor([[1.0, 0], [0, 1.0]] + [[0.5, 0.5]] * 6, dtype=torch.float64),
+        [0, 1],
+    ),
+    "small beside large": (
+        torch.tensor([[1e-3, 0], [1.0, 0], [1.0, 1e-3], [-1.0, 0]], dtype=torch.float64),
+        [0, 1, 1],
+    ),
+    "no unlabeled point": (_unit(9, 6), [0, 1, 2] * 3),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "euclidean"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_loss_and_gradient_are_finite(layout: str, similarity: str, dtype: torch.dtype) -> None:
+    unit, classes = LAYOUTS[layout]
+    labels = torch.tensor(classes)
+    norms = (1e-6, 1e-3, 1.0, 10.0, 100.0, 1e4)
+    for norm, steps, propagation in itertools.product(norms, (1, 3, 20), ("harmonic", "symmetric")):
+        z = (norm * unit).to(dtype).requires_grad_()
+        loss = cclp.cclp_loss(
+            z[: len(labels)],
+            labels,
+            z[len(labels) :],
+            num_classes=3,
+            steps=steps,
+            similarity=similarity,
+            propagation=propagation,  # type: ignore[arg-type]
+        )
+        loss.backward()  # type: ignore[no-untyped-call]
+        case = f"norm {norm:g}, S = {steps}, {propagation}"
+        assert loss.isfinite(), case
+        assert z.grad is not None
+        assert z.grad.dtype == dtype
+        assert z.grad.isfinite().all(), case
+
+
+@pytest.mark.parametrize("classes", [10, 100, 1000])
+def test_long_chains_with_many_classes_do_not_underflow(classes: int) -> None:
+    """All points in one spot: chains of 20 moves shrink to C^-19 / N, below float32's range."""
+    z = torch.zeros(classes, 2, requires_grad=True)
+    loss = cclp.cclp_loss(z, torch.arange(classes), None, num_classes=classes, steps=20)
+    expected = torch.tensor(classes).log() * (1 + 19 / 2)
+    torch.testing.assert_close(loss.detach(), expected, rtol=1e-5, atol=0)

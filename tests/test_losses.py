@@ -1,0 +1,455 @@
+"""The loss against the paper: reference, landmarks, symmetries, derivatives, dtypes, errors."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+import torch
+from batches import Embedded, compact_batch, random_batch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import cclp
+
+SIMILARITIES: list[dict[str, Any]] = [
+    {"similarity": "dot"},
+    {"similarity": "dot", "temperature": 2.0},
+    {"similarity": "cosine"},
+    {"similarity": "cosine", "temperature": 0.5},
+    {"similarity": "euclidean"},
+    {"similarity": "euclidean", "bandwidth": 0.7},
+    {"similarity": "euclidean", "bandwidth": torch.tensor([0.5, 1.0, 1.5, 2.0]).double()},
+]
+
+
+def _for_reference(options: dict[str, Any]) -> dict[str, Any]:
+    default = 0.1 if options["similarity"] == "cosine" else 1.0
+    bandwidth = options.get("bandwidth", 1.0)
+    return {
+        "kind": options["similarity"],
+        "temperature": options.get("temperature", default),
+        "bandwidth": bandwidth.numpy() if isinstance(bandwidth, Tensor) else bandwidth,
+    }
+
+
+def _loss(batch: Embedded, **options: Any) -> Tensor:
+    z_labeled, labels, z_unlabeled, classes = batch
+    return cclp.cclp_loss(z_labeled, labels, z_unlabeled, num_classes=classes, **options)
+
+
+# --- the reference ---
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 6])
+@pytest.mark.parametrize("options", SIMILARITIES, ids=str)
+def test_as_printed_is_the_paper(options: dict[str, Any], steps: int) -> None:
+    for seed, unlabeled in ((0, 12), (1, 1), (2, 0)):
+        batch = random_batch(seed, unlabeled=unlabeled)
+        loss = cclp.CCLPLoss.as_printed(batch.num_classes, steps=steps, **options)(*batch[:3])
+        expected = reference.cclp_as_printed(*batch.arrays, steps, **_for_reference(options))
+        assert loss.item() == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 6])
+@pytest.mark.parametrize("options", SIMILARITIES, ids=str)
+def test_as_released_is_the_released_code(options: dict[str, Any], steps: int) -> None:
+    for seed, unlabeled in ((0, 12), (1, 1), (2, 0)):
+        batch = random_batch(seed, unlabeled=unlabeled)
+        loss = cclp.CCLPLoss.as_released(batch.num_classes, steps=steps, **options)(*batch[:3])
+        expected = reference.cclp_as_released(*batch.arrays, steps, **_for_reference(options))
+        assert loss.item() == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("options", SIMILARITIES, ids=str)
+def test_default_is_the_paper_times_n(options: dict[str, Any]) -> None:
+    batch = random_batch(3)
+    n = len(batch.z_labeled) + len(batch.z_unlabeled)
+    expected = n * reference.cclp_as_printed(*batch.arrays, 3, **_for_reference(options))
+    assert _loss(batch, **options).item() == pytest.approx(expected, rel=1e-7)
+    assert _loss(batch, normalization="pairs", **options).item() == pytest.approx(
+        expected / n, rel=1e-7
+    )
+
+
+@pytest.mark.parametrize("options", SIMILARITIES, ids=str)
+def test_float32_is_close_to_the_paper(options: dict[str, Any]) -> None:
+    batch = random_batch(4, labeled=30, unlabeled=40, dtype=torch.float32)
+    expected = 70 * reference.cclp_as_printed(*batch.arrays, 3, **_for_reference(options))
+    assert _loss(batch, **options).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_soft_labels_follow_the_reference() -> None:
+    batch = random_batch(5)
+    soft = torch.rand(9, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    soft /= soft.sum(1, keepdim=True)
+    z_l, _, z_u = batch.arrays
+    loss = cclp.CCLPLoss.as_printed(3)(batch.z_labeled, soft, batch.z_unlabeled)
+    assert loss.item() == pytest.approx(
+        reference.cclp_as_printed(z_l, soft.numpy(), z_u, 3), rel=1e-10
+    )
+
+
+def test_one_hot_soft_labels_equal_class_indices() -> None:
+    batch = random_batch(6)
+    one_hot = torch.nn.functional.one_hot(batch.labels).double()
+    torch.testing.assert_close(_loss(batch), _loss(batch._replace(labels=one_hot)))
+
+
+def test_class_without_label_contributes_nothing() -> None:
+    """Three classes of which only two occur are the same as two classes."""
+    batch = random_batch(7, classes=2)
+    torch.testing.assert_close(
+        _loss(batch), _loss(batch._replace(num_classes=5)), rtol=1e-12, atol=0
+    )
+
+
+def test_none_and_empty_are_the_same() -> None:
+    batch = random_batch(8, unlabeled=0)
+    none = cclp.cclp_loss(batch.z_labeled, batch.labels, None, num_classes=3)
+    torch.testing.assert_close(none, _loss(batch), rtol=0, atol=0)
+
+
+def test_callable_equals_built_in() -> None:
+    batch = random_batch(9)
+    by_hand = _loss(batch, similarity=lambda z: -torch.cdist(z, z).square() / 0.49)
+    torch.testing.assert_close(by_hand, _loss(batch, similarity="euclidean", bandwidth=0.7))
+    by_hand = _loss(batch, similarity=lambda z: z @ z.T, temperature=2.0)
+    torch.testing.assert_close(by_hand, _loss(batch, temperature=2.0))
+
+
+def test_symmetric_propagation_enters_the_loss() -> None:
+    batch = random_batch(10)
+    z_l, y, z_u = batch.arrays
+    phi_u = reference.propagate_symmetrically(reference.similarity(np.concatenate([z_l, z_u])), y)
+    # With every point labeled by what was propagated, nothing is left to propagate.
+    everyone = torch.cat([batch.z_labeled, batch.z_unlabeled])
+    expected = cclp.cclp_loss(
+        everyone, torch.from_numpy(np.concatenate([y, phi_u])), None, num_classes=3
+    )
+    torch.testing.assert_close(_loss(batch, propagation="symmetric"), expected, rtol=1e-8, atol=0)
+
+
+# --- landmarks ---
+
+
+@pytest.mark.parametrize("steps", [1, 3, 10])
+def test_compact_classes_reach_the_entropy_of_t(steps: int) -> None:
+    batch = compact_batch(classes=4, per_class=6, labeled_per_class=2, norm=8.0)
+    assert _loss(batch, steps=steps).item() == pytest.approx(math.log(24 / 4), rel=1e-7)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 20])
+def test_all_points_in_one_spot(steps: int) -> None:
+    z = torch.ones(24, 3, dtype=torch.float64)
+    loss = cclp.cclp_loss(z, torch.arange(24) % 4, None, num_classes=4, steps=steps)
+    expected = math.log(24) + (steps - 1) / 2 * math.log(4)
+    assert loss.item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_one_class_swallowing_all_reaches_its_own_ideal() -> None:
+    z_labeled = torch.tensor([[8.0, 0.0], [0.0, 8.0]], dtype=torch.float64)
+    loss = cclp.cclp_loss(
+        z_labeled, torch.tensor([0, 1]), z_labeled[1:].repeat(198, 1), num_classes=2
+    )
+    assert loss.item() == pytest.approx(199 / 200 * math.log(199), rel=1e-6)
+
+
+# --- symmetries ---
+
+seeds = st.integers(0, 2**32 - 1)
+sizes = st.integers(1, 12)
+
+
+@given(seed=seeds, labeled=sizes, unlabeled=st.integers(0, 12), steps=st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_symmetries(seed: int, labeled: int, unlabeled: int, steps: int) -> None:
+    batch = random_batch(seed, labeled, unlabeled)
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(unlabeled, generator=generator)
+    classes = torch.randperm(3, generator=generator)
+    rotation, _ = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=generator))
+    for similarity in ("dot", "euclidean"):
+        loss = _loss(batch, similarity=similarity, steps=steps)
+        for other in (
+            batch._replace(z_unlabeled=batch.z_unlabeled[order]),
+            batch._replace(labels=classes[batch.labels]),
+            batch._replace(
+                z_labeled=batch.z_labeled @ rotation, z_unlabeled=batch.z_unlabeled @ rotation
+            ),
+        ):
+            again = _loss(other, similarity=similarity, steps=steps)
+            torch.testing.assert_close(again, loss, rtol=1e-7, atol=1e-9)
+
+
+@given(seed=seeds, offset=st.floats(-1e3, 1e3))
+@settings(max_examples=20, deadline=None)
+def test_euclidean_does_not_see_an_offset(seed: int, offset: float) -> None:
+    batch = random_batch(seed, dtype=torch.float32)
+    moved = batch._replace(
+        z_labeled=batch.z_labeled + offset, z_unlabeled=batch.z_unlabeled + offset
+    )
+    # The offset itself rounds the points: compare with the rounded points moved back, exactly.
+    back = moved._replace(
+        z_labeled=(moved.z_labeled.double() - offset).float(),
+        z_unlabeled=(moved.z_unlabeled.double() - offset).float(),
+    )
+    torch.testing.assert_close(
+        _loss(moved, similarity="euclidean"), _loss(back, similarity="euclidean"),
+        rtol=1e-4, atol=0,
+    )  # fmt: skip
+
+
+# --- derivatives ---
+
+
+@pytest.mark.parametrize("propagation", ["harmonic", "symmetric"])
+@pytest.mark.parametrize("steps", [1, 2, 3, 6])
+@pytest.mark.parametrize("options", SIMILARITIES, ids=str)
+def test_gradcheck(options: dict[str, Any], steps: int, propagation: str) -> None:
+    """A large smoothing too: its terms in the derivative vanish at 1e-10."""
+    batch = random_batch(11, labeled=5, unlabeled=4)
+    for smoothing in (1e-10, 0.1):
+
+        def loss(z_labeled: Tensor, z_unlabeled: Tensor, smoothing: float = smoothing) -> Tensor:
+            moved = batch._replace(z_labeled=z_labeled, z_unlabeled=z_unlabeled)
+            return _loss(
+                moved, steps=steps, propagation=propagation, smoothing=smoothing, **options
+            )
+
+        leaves = (
+            batch.z_labeled.clone().requires_grad_(),
+            batch.z_unlabeled.clone().requires_grad_(),
+        )
+        assert torch.autograd.gradcheck(loss, leaves)
+
+
+def test_gradcheck_with_absent_class_and_soft_labels() -> None:
+    batch = random_batch(12, labeled=4, unlabeled=3, classes=2)
+    soft = torch.tensor([[0.7, 0.3, 0, 0], [0, 1, 0, 0], [0.5, 0.5, 0, 0], [1, 0, 0, 0]]).double()
+
+    def loss(z_labeled: Tensor, z_unlabeled: Tensor) -> Tensor:
+        return cclp.cclp_loss(z_labeled, soft, z_unlabeled, num_classes=4)
+
+    leaves = batch.z_labeled.clone().requires_grad_(), batch.z_unlabeled.clone().requires_grad_()
+    assert torch.autograd.gradcheck(loss, leaves)
+
+
+def test_gradients_flow_through_posteriors_unless_detached() -> None:
+    """With posteriors held constant, the gradient is that of the loss with soft labels for all."""
+    batch = random_batch(13)
+    phi = cclp.propagate_labels(*batch[:3], num_classes=3)
+    one_hot = torch.nn.functional.one_hot(batch.labels).double()
+    everyone = torch.cat([batch.z_labeled, batch.z_unlabeled]).requires_grad_()
+    constant = cclp.cclp_loss(everyone, torch.cat([one_hot, phi]), None, num_classes=3)
+    (expected,) = torch.autograd.grad(constant, everyone)
+    gradients = {}
+    for detach in (True, False):
+        loss = cclp.cclp_loss(
+            everyone[:9], batch.labels, everyone[9:], num_classes=3, detach_posteriors=detach
+        )
+        (gradients[detach],) = torch.autograd.grad(loss, everyone)
+    torch.testing.assert_close(gradients[True], expected)
+    assert (gradients[False] - expected).abs().max() > 0.1 * expected.abs().max()
+
+
+def test_gradient_at_many_steps_is_not_cut_by_a_floor() -> None:
+    """Ten classes in one loose blob, S = 10: float32 agrees with float64."""
+    batch = random_batch(14, labeled=50, unlabeled=50, classes=10, scale=0.1)
+    gradients = []
+    for dtype in (torch.float64, torch.float32):
+        z = batch.z_unlabeled.to(dtype).requires_grad_()
+        moved = batch._replace(z_labeled=batch.z_labeled.to(dtype), z_unlabeled=z)
+        gradients.append(torch.autograd.grad(_loss(moved, steps=10), z)[0].double())
+    assert gradients[0].norm() > 1e-4
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-7)
+
+
+# --- dtypes, autocast, compile, meta ---
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_low_precision_inputs_give_the_loss_of_their_values(dtype: torch.dtype) -> None:
+    batch = random_batch(15, dtype=dtype)
+    z = batch.z_unlabeled.clone().requires_grad_()
+    loss = _loss(batch._replace(z_unlabeled=z))
+    exact = _loss(batch._replace(z_labeled=batch.z_labeled.double(), z_unlabeled=z.double()))
+    (gradient,) = torch.autograd.grad(loss, z)
+    assert loss.dtype == torch.float32
+    assert loss.shape == ()
+    assert gradient.dtype == dtype
+    torch.testing.assert_close(loss.double(), exact, rtol=1e-5, atol=0)
+
+
+def test_autocast_does_not_reach_inside() -> None:
+    """Neither forward nor, if a user calls it there, backward."""
+    batch = random_batch(16, labeled=30, unlabeled=30, features=16, dtype=torch.float32)
+    z = batch.z_unlabeled.clone().requires_grad_()
+    for options in SIMILARITIES[:6]:
+        plain = _loss(batch._replace(z_unlabeled=z), **options)
+        (expected,) = torch.autograd.grad(plain, z)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = _loss(batch._replace(z_unlabeled=z), **options)
+            (gradient,) = torch.autograd.grad(loss, z)
+        torch.testing.assert_close(loss, plain, rtol=0, atol=0)
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"similarity": "euclidean"}, {"propagation": "symmetric"}])
+def test_compiles_whole(options: dict[str, Any]) -> None:
+    torch._dynamo.reset()
+    batch = random_batch(17, dtype=torch.float32)
+    module = cclp.CCLPLoss(3, **options)
+    backend = "inductor" if not options else "aot_eager"  # inductor takes half a minute
+    compiled = torch.compile(module, fullgraph=True, backend=backend)
+    losses, gradients = [], []
+    for function in (module, compiled):
+        z = batch.z_unlabeled.clone().requires_grad_()
+        loss = function(batch.z_labeled, batch.labels, z)
+        losses.append(loss)
+        gradients.append(torch.autograd.grad(loss, z)[0])
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=0)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("propagation", ["harmonic", "symmetric"])
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "euclidean"])
+def test_nothing_depends_on_data(similarity: str, propagation: Any) -> None:
+    """Meta tensors have no values: any look at one, which would stop a GPU, raises."""
+    z = torch.empty(20, 8, device="meta", requires_grad=True)
+    labels = torch.empty(8, dtype=torch.long, device="meta")
+    loss = cclp.cclp_loss(
+        z[:8], labels, z[8:], num_classes=3, similarity=similarity, propagation=propagation
+    )
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert loss.device.type == "meta"
+    assert z.grad is not None
+    assert z.grad.shape == (20, 8)
+
+
+# --- the module ---
+
+
+def test_module_holds_settings_and_weight_multiplies() -> None:
+    batch = random_batch(18)
+    options = {"steps": 2, "similarity": "cosine", "temperature": 0.3}
+    module = cclp.CCLPLoss(3, weight=0.25, **options)  # type: ignore[arg-type]
+    torch.testing.assert_close(module(*batch[:3]), 0.25 * _loss(batch, **options))
+    assert "steps=2" in repr(module)
+    assert list(module.parameters()) == []
+
+
+@pytest.mark.parametrize("bandwidth", [0.5, torch.tensor([0.5, 0.6, 0.7, 0.8])])
+@pytest.mark.parametrize("make", [cclp.CCLPLoss, cclp.CCLPLoss.as_released])
+def test_bandwidth_can_be_learned(make: Any, bandwidth: float | Tensor) -> None:
+    batch = random_batch(19, dtype=torch.float32)
+    module = make(3, similarity="euclidean", bandwidth=bandwidth, learn_bandwidth=True)
+    fixed = make(3, similarity="euclidean", bandwidth=bandwidth)
+    loss = module(*batch[:3])
+    torch.testing.assert_close(loss, fixed(*batch[:3]), rtol=1e-6, atol=0)
+    (parameter,) = module.parameters()
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        module(*batch[:3]).backward()
+        assert parameter.grad.abs().min() > 0
+        optimizer.step()
+        assert (module.bandwidth > 0).all()
+    assert module(*batch[:3]) < loss
+
+
+def test_learned_bandwidth_has_the_right_gradient() -> None:
+    batch = random_batch(20)
+
+    def loss(bandwidth: Tensor) -> Tensor:
+        return _loss(batch, similarity="euclidean", bandwidth=bandwidth)
+
+    for value in (0.8, [0.5, 1.0, 1.5, 2.0]):
+        leaf = torch.tensor(value, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(loss, leaf)
+
+
+def test_similarity_module_trains_with_the_loss() -> None:
+    class Bilinear(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.matrix = torch.nn.Parameter(torch.eye(4))
+
+        def forward(self, z: Tensor) -> Tensor:
+            return z @ self.matrix @ z.T
+
+    batch = random_batch(21, dtype=torch.float32)
+    module = cclp.CCLPLoss(3, similarity=Bilinear())
+    module(*batch[:3]).backward()
+    (matrix,) = module.parameters()
+    assert matrix.grad is not None
+    assert matrix.grad.abs().max() > 0
+
+
+# --- wrong input ---
+
+Z = torch.zeros(4, 2)
+Y = torch.tensor([0, 1, 0, 1])
+WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "label too large": ({"labels": torch.tensor([0, 1, 2, 1])}, ValueError, r"labels .*0 … 1.*2"),
+    "label negative": ({"labels": torch.tensor([0, -1, 0, 1])}, ValueError, r"labels .*-1"),
+    "float labels": ({"labels": torch.zeros(4)}, TypeError, r"labels .*integer.*float32"),
+    "NaN labels": ({"labels": torch.full((4, 2), torch.nan)}, ValueError, r"labels.*nan"),
+    "integer matrix": ({"labels": torch.ones(4, 2).long()}, TypeError, r"labels .*floating"),
+    "rows off": ({"labels": torch.full((4, 2), 0.6)}, ValueError, r"labels.*sum to 1"),
+    "negative soft": ({"labels": torch.tensor([[1.5, -0.5]] * 4)}, ValueError, r"labels.*-0.5"),
+    "too few labels": ({"labels": Y[:3]}, ValueError, r"labels .*\(4,\).*\(3,\)"),
+    "labels no tensor": ({"labels": [0, 1, 0, 1]}, TypeError, r"labels .*list"),
+    "labels elsewhere": ({"labels": Y.to("meta")}, ValueError, r"labels .*device.*cpu.*meta"),
+    "features": ({"z_unlabeled": torch.zeros(4, 3)}, ValueError, r"z_unlabeled .*2.*got 3"),
+    "dtypes": ({"z_unlabeled": Z.double()}, ValueError, r"z_unlabeled .*float32.*float64"),
+    "devices": ({"z_unlabeled": Z.to("meta")}, ValueError, r"z_unlabeled .*cpu.*meta"),
+    "1-D": ({"z_labeled": torch.zeros(4)}, ValueError, r"z_labeled .*shape.*\(4,\)"),
+    "3-D": ({"z_unlabeled": torch.zeros(4, 2, 1)}, ValueError, r"z_unlabeled .*\(4, 2, 1\)"),
+    "integers": ({"z_labeled": Z.long()}, TypeError, r"z_labeled .*int64"),
+    "no tensor": ({"z_labeled": [[0.0]]}, TypeError, r"z_labeled .*list"),
+    "no labeled": ({"z_labeled": Z[:0], "labels": Y[:0]}, ValueError, r"z_labeled .*at least one"),
+    "steps": ({"steps": 0}, ValueError, r"steps .*at least 1, got 0"),
+    "steps float": ({"steps": 2.0}, TypeError, r"steps .*integer.*float"),
+    "similarity": ({"similarity": "dott"}, ValueError, r"similarity .*'dot'.*'dott'"),
+    "similarity shape": ({"similarity": lambda z: z}, ValueError, r"similarity.*\(8, 8\).*, 2\)"),
+    "similarity type": ({"similarity": lambda z: 1.0}, TypeError, r"similarity.*float"),
+    "temperature": ({"temperature": 0.0}, ValueError, r"temperature .*above 0.*0.0"),
+    "temperature NaN": ({"temperature": math.nan}, ValueError, r"temperature .*nan"),
+    "temperature text": ({"temperature": "1"}, TypeError, r"temperature .*str"),
+    "bandwidth": ({"bandwidth": -1.0}, ValueError, r"bandwidth .*-1.0"),
+    "bandwidth zero": ({"bandwidth": torch.tensor([1.0, 0.0])}, ValueError, r"bandwidth .*0"),
+    "bandwidth size": (
+        {"bandwidth": torch.ones(3), "similarity": "euclidean"}, ValueError, r"bandwidth .*\(3,\)",
+    ),
+    "bandwidth shape": ({"bandwidth": torch.ones(2, 2)}, ValueError, r"bandwidth .*\(2, 2\)"),
+    "classes": ({"num_classes": 1}, ValueError, r"num_classes .*at least 2, got 1"),
+    "normalization": ({"normalization": "n"}, ValueError, r"normalization .*'nodes'.*'n'"),
+    "propagation": ({"propagation": "x"}, ValueError, r"propagation .*'harmonic'.*'x'"),
+    "smoothing": ({"smoothing": 1.0}, ValueError, r"smoothing .*1.0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_named(case: str) -> None:
+    change, error, message = WRONG[case]
+    arguments: dict[str, Any] = {"z_labeled": Z, "labels": Y, "z_unlabeled": Z, "num_classes": 2}
+    arguments |= change
+    with pytest.raises(error, match=message):
+        cclp.cclp_loss(**arguments)
+    setting = {k: v for k, v in change.items() if k not in ("z_labeled", "labels", "z_unlabeled")}
+    in_call = case in ("similarity shape", "similarity type", "bandwidth size")
+    if setting and not in_call:
+        with pytest.raises(error, match=message):
+            cclp.CCLPLoss(**{"num_classes": 2, **setting})
+
+
+def test_wrong_settings_of_the_module_are_named() -> None:
+    with pytest.raises(ValueError, match=r"learn_bandwidth.*euclidean.*'dot'"):
+        cclp.CCLPLoss(2, learn_bandwidth=True)
+    with pytest.raises(ValueError, match=r"weight .*inf"):
+        cclp.CCLPLoss(2, weight=math.inf)
+    with pytest.raises(TypeError, match="smoothing"):
+        cclp.CCLPLoss.as_released(2, smoothing=0.1)
