@@ -19,6 +19,7 @@ import cclp
 BANDWIDTH = 0.15
 STEPS = 10
 STEP_SIZE = 0.05
+ITERATIONS = 1000
 
 
 def two_moons(points: int, noise: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -42,7 +43,7 @@ def nearest_label_accuracy(z: Tensor, classes: Tensor, labeled: Tensor) -> float
     return (classes[labeled][nearest] == classes).float().mean().item()
 
 
-def run(points: int = 200, iterations: int = 1000, seed: int = 0) -> dict[str, Any]:
+def run(points: int, iterations: int, seed: int) -> dict[str, Any]:
     """Descend the loss from the two moons on; returns the course of it."""
     z, classes = two_moons(points, noise=0.05, seed=seed)
     half = points // 2
@@ -146,7 +147,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder for results")
     parser.add_argument("--seed", type=int, default=0, help="of the noise on the moons")
     options = parser.parse_args()
-    course = run(seed=options.seed)
+    course = run(200, ITERATIONS, options.seed)
     ideal = math.log(course["points"] / 2)
     print("Two moons, 200 points, one label each; gradient descent on the CCLP loss alone.")
     print(

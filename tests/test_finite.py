@@ -13,14 +13,14 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 def _unit(*shape: int, seed: int = 0) -> Tensor:
     z = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return z / z.norm(dim=1, keepdim=True)
+    return torch.nn.functional.normalize(z)
 
 
 def _isolated_groups() -> Tensor:
     """Labeled points round one axis; two tight unlabeled groups far from them and each other."""
     axes = torch.eye(4, dtype=torch.float64)
     groups = axes.repeat_interleave(5, 0) + 1e-3 * _unit(20, 4)
-    return groups / groups.norm(dim=1, keepdim=True)
+    return torch.nn.functional.normalize(groups)
 
 
 # Name -> (embeddings of norm about one, labels of the first ones).

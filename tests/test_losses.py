@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
 import torch
-from batches import Embedded, compact_batch, random_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 import cclp
+from tests import reference
+from tests.batches import Embedded, compact_batch, random_batch
 
 SIMILARITIES: list[dict[str, Any]] = [
     {"similarity": "dot"},
@@ -297,6 +297,7 @@ def test_autocast_does_not_reach_inside() -> None:
         torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # torch's own
 @pytest.mark.parametrize("options", [{}, {"similarity": "euclidean"}, {"propagation": "symmetric"}])
 def test_compiles_whole(options: dict[str, Any]) -> None:
     torch._dynamo.reset()

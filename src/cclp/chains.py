@@ -68,7 +68,7 @@ class _ChainLoss(torch.autograd.Function):
         H = log_sum.exp()
         links = [H]  # K_1 ... K_S
         moves = []  # B_2, and what turns it into B_3 ... B_S: exp(r_(s-1)) and the row sums
-        r_sum = 0
+        r_sum = H.new_zeros(H.shape[0])  # sum of r_s, which K_s leaves out
         if steps > 1:
             B_2 = (Phi.T @ Phi).mul_(H)
             r = r_2 = _normalise_rows(B_2).log()
@@ -97,7 +97,7 @@ class _ChainLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         steps = ctx.steps
         Phi, U, slope, *rest = ctx.saved_tensors
@@ -112,7 +112,7 @@ class _ChainLoss(torch.autograd.Function):
                 # X = d/dK_s, E = d/dlog(H o M). Scales are constants: the loss does not see them.
                 B_2 = moves[0]
                 X = T / links[-1]
-                E = None
+                E = torch.zeros_like(H)
                 buffer, product = torch.empty_like(H), torch.empty_like(H)
                 for s in range(steps, 1, -1):
                     B = B_2
@@ -120,7 +120,7 @@ class _ChainLoss(torch.autograd.Function):
                         weights, total = moves[2 * s - 5], moves[2 * s - 4]
                         B = torch.mul(B_2, weights, out=buffer).div_(total[:, None])
                     torch.mm(X, links[s - 2].T, out=product)
-                    E = product * B if E is None else E.addcmul_(product, B)
+                    E.addcmul_(product, B)
                     torch.mm(B.T, X, out=product)
                     X, product = product, X
                     if s > 2:

@@ -102,11 +102,12 @@ class _Gram(torch.autograd.Function):
         return y @ y.T
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
         with outside_autocast(y.device):
-            return (grad + grad.T) @ y
+            derivative: Tensor = (grad + grad.T) @ y
+        return derivative
 
 
 def _called(similarity: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:

@@ -1,0 +1,95 @@
+"""Diagnostics: numbers that are right, warnings that fire when they should and only then."""
+
+import math
+
+import pytest
+import torch
+
+import cclp
+from tests.batches import compact_batch, random_batch
+
+
+def test_healthy_batch() -> None:
+    batch = compact_batch(classes=4, per_class=10, labeled_per_class=3, norm=4.0)
+    health = cclp.graph_health(*batch[:3], num_classes=4)
+    assert health.self_transition == pytest.approx(1 / 10, rel=1e-5)
+    assert health.posterior_entropy == pytest.approx(0, abs=1e-4)
+    assert health.smallest_class_mass == pytest.approx(1, rel=1e-5)
+    assert health.largest_class_mass == pytest.approx(1, rel=1e-5)
+    assert health.largest_unlabeled_share == pytest.approx(1 / 4, rel=1e-5)
+    assert health.row_sum_error < 1e-12
+    assert health.distance_to_ideal == pytest.approx(0, abs=1e-4)
+    assert health.warnings() == []
+    assert all(isinstance(value, float) for value in health)
+
+
+def test_distance_to_ideal_is_loss_minus_entropy_of_t() -> None:
+    """All points in one spot: the loss is ln N + ½(S-1) ln C, T of soft labels is uniform."""
+    z = torch.zeros(12, 2, dtype=torch.float64)
+    labels = torch.full((12, 3), 1 / 3).double()
+    health = cclp.graph_health(z, labels, None, num_classes=3, steps=5)
+    assert health.distance_to_ideal == pytest.approx(2 * math.log(3), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("classes", "labeled_per_class", "unlabeled"), [(2, 1, 198), (10, 10, 100)]
+)
+def test_one_class_swallowing_the_batch_warns(
+    classes: int, labeled_per_class: int, unlabeled: int
+) -> None:
+    """The loss is at its ideal, so the distance shows nothing."""
+    labels = torch.arange(classes).repeat(labeled_per_class)
+    corners = 8 * torch.eye(classes)
+    health = cclp.graph_health(
+        corners[labels], labels, corners[:1].repeat(unlabeled, 1), num_classes=classes
+    )
+    assert health.distance_to_ideal == pytest.approx(0, abs=1e-3)
+    n = len(labels) + unlabeled
+    assert health.smallest_class_mass == pytest.approx(labeled_per_class * classes / n, rel=1e-4)
+    assert health.largest_class_mass == pytest.approx(
+        (labeled_per_class + unlabeled) * classes / n, rel=1e-4
+    )
+    assert any("swallowing" in warning for warning in health.warnings())
+
+
+def test_balanced_chance_does_not_warn_of_swallowing() -> None:
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        for classes in (2, 10):
+            labels = torch.arange(classes).repeat(10)
+            rest = torch.randint(classes, (100,), generator=generator)
+            corners = 4 * torch.eye(classes)
+            health = cclp.graph_health(corners[labels], labels, corners[rest], num_classes=classes)
+            assert health.warnings() == []
+
+
+def test_points_that_see_only_themselves_warn() -> None:
+    batch = random_batch(0, scale=20.0, features=64, dtype=torch.float32)
+    health = cclp.graph_health(*batch[:3], num_classes=3)
+    assert health.self_transition > 0.99
+    assert any("self-transition" in warning for warning in health.warnings())
+
+
+def test_labels_that_do_not_spread_warn() -> None:
+    z = torch.zeros(30, 4)
+    health = cclp.graph_health(z[:6], torch.arange(6) % 3, z[6:], num_classes=3)
+    assert health.posterior_entropy == pytest.approx(1, rel=1e-5)
+    assert any("do not spread" in warning for warning in health.warnings())
+
+
+def test_groups_out_of_reach_warn() -> None:
+    generator = torch.Generator().manual_seed(0)
+    axes = 30 * torch.eye(3)
+    group = axes[2] + 0.1 * torch.randn(20, 3, generator=generator)
+    health = cclp.graph_health(axes[:2], torch.tensor([0, 1]), group, num_classes=2)
+    assert health.row_sum_error > 1e-8
+    assert any("hardly ever reach a label" in warning for warning in health.warnings())
+
+
+def test_single_class_and_absent_classes_are_fine() -> None:
+    batch = compact_batch(classes=2, per_class=8, labeled_per_class=3, norm=4.0)
+    health = cclp.graph_health(*batch[:3], num_classes=7)
+    assert health.smallest_class_mass == pytest.approx(1, rel=1e-5)
+    one = cclp.graph_health(batch.z_labeled[::2], torch.zeros(3).long(), None, num_classes=2)
+    assert (one.smallest_class_mass, one.posterior_entropy, one.row_sum_error) == (1.0, 0.0, 0.0)
+    assert one.warnings() == []

@@ -1,0 +1,81 @@
+"""The paper's networks as the released configurations list them."""
+
+import pytest
+import torch
+from torch import nn
+
+from cclp.nets import GaussianNoise, Net, cifar_net, mlp, mnist_net, svhn_net
+
+# Convolutions' output channels, image size, channels of the image, size of Z.
+PAPER = [
+    (mnist_net, [32, 32, 64, 64, 128, 128], (1, 28, 28), 128, 0.3),
+    (svhn_net, [64] * 3 + [128] * 6, (3, 32, 32), 128, 0.05),
+    (cifar_net, [96] * 3 + [192] * 6, (3, 32, 32), 192, 0.03),
+]
+
+
+@pytest.mark.parametrize(("make", "channels", "image", "size", "noise"), PAPER)
+def test_layers(
+    make: type, channels: list[int], image: tuple[int, ...], size: int, noise: float
+) -> None:
+    net: Net = make()
+    convs = [m for m in net.features.modules() if isinstance(m, nn.Conv2d)]
+    norms = [m for m in net.features.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert [c.out_channels for c in convs] == channels
+    assert all(c.kernel_size == (3, 3) and c.padding == (1, 1) for c in convs)
+    assert len(norms) == len(convs) == sum(isinstance(m, nn.ELU) for m in net.features.modules())
+    assert all(n.eps == 1e-3 and n.momentum == pytest.approx(0.01) for n in norms)
+    assert isinstance(net.features[0], GaussianNoise)  # type: ignore[index]
+    assert net.features[0].std == noise  # type: ignore[index]
+    # Nothing random stands directly before Z.
+    assert isinstance(net.features[-1], nn.Flatten)  # type: ignore[index]
+    assert isinstance(net.features[-3], nn.ELU)  # type: ignore[index]
+    assert isinstance(net.classifier[0], nn.Dropout)
+    assert net.classifier[0].p == 0.5
+    z = net.features(torch.randn(4, *image))
+    assert z.shape == (4, size)
+    assert net.classifier(z).shape == (4, 10)
+
+
+def test_initialisation_follows_the_table() -> None:
+    torch.manual_seed(0)
+    he, glorot = mnist_net(), cifar_net()
+    conv = [m for m in he.features.modules() if isinstance(m, nn.Conv2d)][-1]
+    assert conv.weight.abs().max().item() == pytest.approx((6 / (128 * 9)) ** 0.5, rel=1e-2)
+    conv = [m for m in glorot.features.modules() if isinstance(m, nn.Conv2d)][-1]
+    assert conv.weight.abs().max().item() == pytest.approx((6 / (2 * 192 * 9)) ** 0.5, rel=1e-2)
+    for net, size in ((he, 128), (glorot, 192)):
+        linear = net.classifier[1]
+        assert isinstance(linear, nn.Linear)
+        assert linear.weight.std().item() == pytest.approx((2 / size) ** 0.5, rel=0.05)
+        assert linear.bias.abs().max() == 0
+
+
+def test_noise_only_while_training() -> None:
+    torch.manual_seed(0)
+    noise = GaussianNoise(0.3)
+    x = torch.zeros(100, 100)
+    assert noise(x).std().item() == pytest.approx(0.3, rel=0.05)
+    assert torch.equal(noise.eval()(x), x)
+
+
+def test_forward_is_classifier_of_features() -> None:
+    net = mlp(6, 3, hidden_sizes=[5], embedding_size=4).eval()
+    x = torch.randn(7, 2, 3)
+    torch.testing.assert_close(net(x), net.classifier(net.features(x)))
+    assert net.embedding_size == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"in_features": 0}, "in_features must be at least 1, got 0"),
+        ({"hidden_sizes": [4, 0]}, "hidden_sizes must be at least 1, got 0"),
+        ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
+        ({"noise": -0.1}, "noise must be at least 0, got -0.1"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+    ],
+)
+def test_errors_name_the_argument(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mlp(**{"in_features": 4, "num_classes": 2, **change})  # type: ignore[arg-type]
