@@ -23,9 +23,8 @@ from cclp.inputs import outside_autocast
 
 
 def class_shares(Phi: Tensor) -> Tensor:
-    """U = phi_jc / m_c of Eq. 6, (N, C); exactly zero for a class without mass."""
-    m = Phi.sum(0)
-    return Phi / torch.where(m > 0, m, 1)
+    """U = phi_jc / m_c of Eq. 6, class-major, (C, N); exactly zero for a class without mass."""
+    return Phi / Phi.sum(1, keepdim=True).clamp_min(torch.finfo(Phi.dtype).tiny)
 
 
 def chain_loss(logits: Tensor, Phi: Tensor, steps: int) -> Tensor:
@@ -62,18 +61,17 @@ class _ChainLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, Phi: Tensor, steps: int) -> Tensor:
-        U = class_shares(Phi).T.contiguous()
         Phi = Phi.T.contiguous()
+        U = class_shares(Phi)
         log_sum = logits.log_softmax(1)  # Eq. 3
         H = log_sum.exp()
-        links = [H]  # K_1 ... K_S
-        moves = []  # B_2, and what turns it into B_3 ... B_S: exp(r_(s-1)) and the row sums
         r_sum = H.new_zeros(H.shape[0])  # sum of r_s, which K_s leaves out
+        links = [H]  # K_1 ... K_(S-1), then T / K_S, which is all the derivative needs of it
+        moves = []  # B_2, and what turns it into B_3 ... B_S: exp(r_(s-1)) and the row sums
         if steps > 1:
-            B_2 = (Phi.T @ Phi).mul_(H)
+            B = B_2 = (Phi.T @ Phi).mul_(H)
             r = r_2 = _normalise_rows(B_2).log()
             moves.append(B_2)
-            B = B_2
             buffer = torch.empty_like(H)
         for s in range(2, steps + 1):
             if s > 2:
@@ -84,9 +82,11 @@ class _ChainLoss(torch.autograd.Function):
                 r = total.log().add_(r_2).add_(top)
                 moves += [weights, total]
             K = (B @ links[-1]).clamp_min_(_floor(H.dtype))  # Eq. 8
-            links.append(K)
             log_sum.add_(torch.log(K, out=buffer))
-            r_sum = r_sum + r
+            r_sum += r
+            links.append(K)
+        if steps > 1:
+            torch.div(torch.mm(Phi.T, U, out=buffer), links[-1], out=links[-1])
         # sum_ij T_ij L_ij = sum_ic phi_ic (L U)_ic: the loss and its derivative in T are O(N² C).
         LU = (U @ log_sum.T).add_(r_sum)
         LtU = U @ log_sum
@@ -100,36 +100,34 @@ class _ChainLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         steps = ctx.steps
-        Phi, U, slope, *rest = ctx.saved_tensors
+        Phi, U, dPhi, *rest = ctx.saved_tensors
         links, moves = rest[:steps], rest[steps:]
         H = links[0]
         with outside_autocast(H.device):
-            grad = grad / -steps
-            T = (Phi * grad).T @ U
-            dPhi = slope * grad
-            dlog_H = T
-            if steps > 1:
+            if steps == 1:
+                dlog_H = Phi.T @ U
+            else:
                 # X = d/dK_s, E = d/dlog(H o M). Scales are constants: the loss does not see them.
-                B_2 = moves[0]
-                X = T / links[-1]
-                E = torch.zeros_like(H)
-                buffer, product = torch.empty_like(H), torch.empty_like(H)
+                B_2, X = moves[0], links[-1]
+                E, buffer, spare = torch.zeros_like(H), torch.empty_like(H), torch.empty_like(H)
                 for s in range(steps, 1, -1):
                     B = B_2
                     if s > 2:
                         weights, total = moves[2 * s - 5], moves[2 * s - 4]
                         B = torch.mul(B_2, weights, out=buffer).div_(total[:, None])
-                    torch.mm(X, links[s - 2].T, out=product)
-                    E.addcmul_(product, B)
-                    torch.mm(B.T, X, out=product)
-                    X, product = product, X
+                    E.addcmul_(torch.mm(X, links[s - 2].T, out=spare), B)
+                    last, X = X, torch.mm(B.T, X, out=spare)
                     if s > 2:
-                        X.addcdiv_(T, links[s - 2])
+                        X.addcdiv_(torch.mm(Phi.T, U, out=buffer), links[s - 2])
+                    # Where the next product goes. The first X is not ours to overwrite, and the
+                    # last move, B_2 itself, leaves its buffer free.
+                    spare = buffer if s == 3 else torch.empty_like(H) if s == steps else last
                 if ctx.needs_input_grad[1]:
                     # E = 0 wherever M = 0: the floor there only keeps 0/0 away.
-                    M = torch.mm(Phi.T, Phi, out=buffer).clamp_min_(_floor(H.dtype))
-                    dM = torch.div(E, M, out=buffer)
-                    dPhi.addmm_(Phi, dM).addmm_(Phi, dM.T)
-                dlog_H = T.add_(E).addcmul_(X, H)
+                    M = torch.mm(Phi.T, Phi, out=spare).clamp_min_(_floor(H.dtype))
+                    dM = torch.div(E, M, out=spare)
+                    dPhi = torch.addmm(dPhi, Phi, dM).addmm_(Phi, dM.T)
+                dlog_H = E.addmm_(Phi.T, U).addcmul_(X, H)
             dlogits = dlog_H.addcmul_(H, dlog_H.sum(1, keepdim=True), value=-1)  # the softmax
-        return dlogits, dPhi.T, None
+            scale = grad / -steps
+        return dlogits.mul_(scale), dPhi.T * scale, None

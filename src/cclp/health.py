@@ -117,7 +117,7 @@ def graph_health(
         )
         phi = torch.cat([batch.y, phi_u])
         n = phi.shape[0]
-        T = phi @ class_shares(phi).T  # Eq. 6
+        T = phi @ class_shares(phi.T)  # Eq. 6
         ideal = torch.special.entr(T).sum() / n
         loss = chain_loss(logits, phi, steps) / n
     labeled = batch.y.sum(0) > 0

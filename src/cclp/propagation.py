@@ -114,13 +114,15 @@ class _Harmonic(torch.autograd.Function):
         A = P[:, n_l:] * (smoothing - 1)
         A.diagonal().fill_(1)
         b = ((1 - smoothing) * y.T @ P[:, :n_l].T).T + jump
-        LU, pivots, _ = torch.linalg.lu_factor_ex(A)
-        phi = torch.linalg.lu_solve(LU, pivots, b).clamp_min_(0)
+        # Rows of A are diagonally dominant, so columns of A' are: its pivots stay on the diagonal,
+        # nothing but the diagonal is ever subtracted from, and small posteriors keep their digits.
+        LU, pivots, _ = torch.linalg.lu_factor_ex(A.mT)
+        phi = torch.linalg.lu_solve(LU, pivots, b, adjoint=True).clamp_min_(0)
         mass = phi.sum(1)
         phi.div_(mass[:, None])
-        ctx.save_for_backward(P, LU, pivots, y, jump, phi, mass)
+        # The derivative in the logits is rounded to their dtype anyway: keep P in it.
+        ctx.save_for_backward(P.to(logits), LU, pivots, y, jump, phi, mass)
         ctx.smoothing = smoothing
-        ctx.like = logits.device, logits.dtype
         ctx.mark_non_differentiable(mass)
         return phi, mass
 
@@ -132,13 +134,13 @@ class _Harmonic(torch.autograd.Function):
             # Through the normalisation of rows. Posteriors cannot move along the all-ones
             # direction, so this also removes what would only feed rounding.
             grad = (grad - (grad * phi).sum(1, keepdim=True)) / mass[:, None]
-            visits = torch.linalg.lu_solve(LU, pivots, grad, adjoint=True)
+            visits = torch.linalg.lu_solve(LU, pivots, grad)
             # d/dlogit_ij = (1-eps) P_ij visits_i . (phi_j - sum_k P_ik phi_k), and (1-eps) times
             # that sum is phi_i less its share of jumps.
             level = (visits * (phi - jump)).sum(1, keepdim=True)
             everyone = torch.cat([y, phi]).T
             d = torch.addmm(-level, visits, everyone, alpha=1 - ctx.smoothing).mul_(P)
-        return d.to(*ctx.like), None, None, None
+        return d.to(P), None, None, None
 
 
 def _symmetric(logits: Tensor, y: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,1 @@
+"""Ratios, not times."""

@@ -1,0 +1,47 @@
+"""The benchmark measures what it says, and the README shows what it measured."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import loss as benchmark
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_transcription_is_the_same_loss() -> None:
+    z_labeled, labels, z_unlabeled = benchmark.embeddings(60)
+    torch.testing.assert_close(
+        benchmark.ours(z_labeled, labels, z_unlabeled),
+        benchmark.transcription(z_labeled, labels, z_unlabeled),
+        rtol=1e-5,
+        atol=0,
+    )
+
+
+def test_peak_counts_what_is_held_at_once() -> None:
+    def call() -> None:
+        a = torch.empty(250_000)
+        b = torch.empty(250_000)
+        del a, b
+        torch.empty(250_000)
+
+    assert benchmark.peak_bytes(call) == pytest.approx(2e6, rel=0.01)
+
+
+def test_measures_every_figure() -> None:
+    result = benchmark.measure((40, 200), ("mnist",), seconds=0)
+    assert [row["n"] for row in result["loss"]] == [40, 200]
+    assert [(row["net"], row["n"]) for row in result["share_of_step"]] == [("mnist", 200)]
+    row = result["loss"][1]
+    times = row["milliseconds"]
+    assert row["over_floor"] == pytest.approx(times["ours"] / times["floor"])
+    assert 0 < result["share_of_step"][0]["share"] < 1
+    assert len(benchmark.markdown(result).splitlines()) == 8
+
+
+def test_readme_shows_the_recorded_figures() -> None:
+    result = json.loads((ROOT / "results" / "loss-benchmark.json").read_text())
+    assert benchmark.markdown(result) in (ROOT / "README.md").read_text()
