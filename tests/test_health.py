@@ -16,7 +16,7 @@ def test_healthy_batch() -> None:
     assert health.posterior_entropy == pytest.approx(0, abs=1e-4)
     assert health.smallest_class_mass == pytest.approx(1, rel=1e-5)
     assert health.largest_class_mass == pytest.approx(1, rel=1e-5)
-    assert health.largest_unlabeled_share == pytest.approx(1 / 4, rel=1e-5)
+    assert health.largest_excess == 0
     assert health.row_sum_error < 1e-12
     assert health.distance_to_ideal == pytest.approx(0, abs=1e-4)
     assert health.warnings() == []
@@ -32,7 +32,8 @@ def test_distance_to_ideal_is_loss_minus_entropy_of_t() -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "labeled_per_class", "unlabeled"), [(2, 1, 198), (10, 10, 100)]
+    ("classes", "labeled_per_class", "unlabeled"),
+    [(2, 1, 198), (10, 10, 100), (2, 50, 60), (2, 30, 20)],
 )
 def test_one_class_swallowing_the_batch_warns(
     classes: int, labeled_per_class: int, unlabeled: int
@@ -52,15 +53,27 @@ def test_one_class_swallowing_the_batch_warns(
     assert any("swallowing" in warning for warning in health.warnings())
 
 
+def test_two_classes_taking_everything_warn() -> None:
+    labels = torch.arange(10).repeat(10)
+    corners = 8 * torch.eye(10)
+    health = cclp.graph_health(corners[labels], labels, corners[:2].repeat(50, 1), num_classes=10)
+    # Half the unlabeled mass each, less a tenth for its labels and 0.09 for chance, of 0.9.
+    assert health.largest_excess == pytest.approx((0.5 - 0.1 - 0.09) / 0.9, rel=1e-4)
+    assert any("swallowing" in warning for warning in health.warnings())
+
+
 def test_balanced_chance_does_not_warn_of_swallowing() -> None:
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
         for classes in (2, 10):
             labels = torch.arange(classes).repeat(10)
-            rest = torch.randint(classes, (100,), generator=generator)
-            corners = 4 * torch.eye(classes)
-            health = cclp.graph_health(corners[labels], labels, corners[rest], num_classes=classes)
-            assert health.warnings() == []
+            for unlabeled in (1, 3, 30, 100):
+                rest = torch.randint(classes, (unlabeled,), generator=generator)
+                corners = 4 * torch.eye(classes)
+                health = cclp.graph_health(
+                    corners[labels], labels, corners[rest], num_classes=classes
+                )
+                assert health.warnings() == []
 
 
 def test_points_that_see_only_themselves_warn() -> None:

@@ -17,9 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from cclp.inputs import outside_autocast
+from cclp.autograd import first_order, outside_autocast
 
 
 def class_shares(Phi: Tensor) -> Tensor:
@@ -97,7 +96,7 @@ class _ChainLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         steps = ctx.steps
         Phi, U, dPhi, *rest = ctx.saved_tensors

@@ -9,15 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from cclp.inputs import (
-    at_least_float32,
-    check_embeddings,
-    check_number,
-    outside_autocast,
-    values_visible,
-)
+from cclp.autograd import first_order, outside_autocast
+from cclp.inputs import at_least_float32, check_embeddings, check_number, values_visible
 
 Similarity = str | Callable[[Tensor], Tensor]
 SIMILARITIES = ("dot", "cosine", "euclidean")
@@ -102,7 +96,7 @@ class _Gram(torch.autograd.Function):
         return y @ y.T
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
         with outside_autocast(y.device):

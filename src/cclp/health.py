@@ -6,9 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cclp.autograd import outside_autocast
 from cclp.chains import chain_loss, class_shares
 from cclp.graph import Similarity, make_metric, similarities
-from cclp.inputs import check_integer, make_batch, outside_autocast
+from cclp.inputs import check_integer, make_batch
 from cclp.propagation import Propagation, check_propagation, check_smoothing, posteriors
 
 
@@ -20,8 +21,10 @@ class GraphHealth(NamedTuple):
         posterior_entropy: mean entropy of Φ_U over ln C. Near 1, labels do not spread.
         smallest_class_mass: of the classes with a label in the batch, relative to equal masses.
         largest_class_mass: the same, largest. Far above 1, one class swallows the batch.
-        largest_unlabeled_share: the largest part of the unlabeled mass that one class holds.
-        row_sum_error: largest |row sum − 1| of Φ_U before rows were normalised.
+        largest_excess: what a class holds of the unlabeled mass beyond its share of the labels and
+            beyond chance (three standard deviations), relative to what is left to hold. Near 1, one
+            class swallows the batch.
+        row_sum_error: largest |row sum − 1| of Φ_U before rows were normalised (harmonic only).
         distance_to_ideal: the loss minus the entropy of T, its smallest possible value for these
             posteriors. It is 0 for compact clusters even if they are the wrong ones.
     """
@@ -30,20 +33,19 @@ class GraphHealth(NamedTuple):
     posterior_entropy: float
     smallest_class_mass: float
     largest_class_mass: float
-    largest_unlabeled_share: float
+    largest_excess: float
     row_sum_error: float
     distance_to_ideal: float
 
     def warnings(self) -> list[str]:
         """What is wrong and what to do about it, a sentence or two each. Empty if all is well."""
         found = []
-        # The mass alone would fire on chance in a small batch of many classes, the share alone on
-        # a handful of unlabeled points or on two classes.
-        if self.largest_unlabeled_share > 0.5 and self.largest_class_mass > 1.4:
+        if self.largest_excess > 0.25:
             found.append(
-                f"One class holds {self.largest_unlabeled_share:.0%} of the unlabeled mass: it may "
-                "be swallowing the batch. Lower the learning rate or the weight of the loss, or "
-                "train longer on labels alone first."
+                f"One class may be swallowing the batch: its mass is "
+                f"{self.largest_class_mass:.1f} times that of a balanced one, far beyond its share "
+                "of the labels. Unless the unlabeled data are that unbalanced, lower the learning "
+                "rate or the weight of the loss, or train on labels alone first."
             )
         if self.self_transition > 0.9:
             found.append(
@@ -103,7 +105,7 @@ def graph_health(
         >>> round(health.distance_to_ideal, 3), round(health.largest_class_mass, 2)
         (0.0, 1.98)
         >>> print(health.warnings()[0].split(":")[0])
-        One class holds 100% of the unlabeled mass
+        One class may be swallowing the batch
     """
     check_integer("steps", steps, least=1)
     check_propagation(propagation)
@@ -132,7 +134,15 @@ def graph_health(
         ),
         smallest_class_mass=relative_mass.min().item(),
         largest_class_mass=relative_mass.max().item(),
-        largest_unlabeled_share=phi_u.mean(0).max().item() if some_unlabeled else 0.0,
+        largest_excess=_excess(batch.y.mean(0), phi_u).max().item() if some_unlabeled else 0.0,
         row_sum_error=(row_mass - 1).abs().max().item() if some_unlabeled else 0.0,
         distance_to_ideal=(loss - ideal).item(),
     )
+
+
+def _excess(labeled_share: Tensor, phi_u: Tensor) -> Tensor:
+    """How much more of the unlabeled mass each class holds than labels and chance explain, (C,)."""
+    left = 1 - labeled_share
+    chance = 3 * (labeled_share * left / phi_u.shape[0]).sqrt()
+    excess = (phi_u.mean(0) - labeled_share - chance).clamp_min(0)
+    return torch.where(left > 0, excess / torch.where(left > 0, left, 1), 0)

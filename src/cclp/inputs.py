@@ -1,11 +1,13 @@
 """What a caller passes in: checked, cast, and put into one batch, labeled rows first."""
 
-from contextlib import AbstractContextManager, nullcontext
+import math
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from cclp.autograd import first_order
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -34,28 +36,29 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 def check_number(name: str, value: object, *, above: float | None = None) -> float:
     """A finite real number, larger than ``above`` if that is given."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    if not float("-inf") < value < float("inf") or (above is not None and value <= above):
+    number = float(value)
+    if not math.isfinite(number) or (above is not None and number <= above):
         expected = "finite" if above is None else f"finite and above {above:g}"
         raise ValueError(f"{name} must be {expected}, got {value!r}")
-    return float(value)
+    return number
 
 
 def check_integer(name: str, value: object, *, least: int) -> int:
     """An integer, at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
-    return value
+    return int(value)
 
 
 def check_embeddings(name: str, z: object) -> Tensor:
     """A floating-point tensor of shape (points, features)."""
     if not isinstance(z, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(z).__name__}")
-    if z.ndim != 2:
+    if z.ndim != 2 or z.shape[1] == 0:
         raise ValueError(f"{name} must be of shape (points, features), got {tuple(z.shape)}")
     if not z.dtype.is_floating_point:
         raise TypeError(f"{name} must be of a floating-point dtype, got {z.dtype}")
@@ -78,7 +81,8 @@ def at_least_float32(z: Tensor) -> Tensor:
 class _FromFloat16(torch.autograd.Function):
     """To float32; a gradient that does not fit float16 comes back as its largest number.
 
-    At norms of 100 the true gradient can exceed 65504. Infinity would poison the step.
+    At norms of 100 the true gradient can exceed 65504, and infinity would poison the step. A
+    GradScaler that scales too much learns of it from the rest of the network, not from here.
     """
 
     @staticmethod
@@ -86,18 +90,10 @@ class _FromFloat16(torch.autograd.Function):
         return z.float()
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         largest = torch.finfo(torch.float16).max
         return grad.clamp(-largest, largest).half()
-
-
-def outside_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """The precision island: nothing inside is downcast, whatever surrounds it."""
-    kind = device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-        return torch.autocast(kind, enabled=False)
-    return nullcontext()
 
 
 def make_batch(
@@ -161,14 +157,14 @@ def _label_matrix(labels: Any, z: Tensor, num_classes: int) -> Tensor:
         soft = labels.detach().to(dtype)
         if values_visible(labels):
             # Rows may have been rounded to the dtype they came in, or to float32 before that.
-            tolerance = max(1e-5, num_classes * torch.finfo(labels.dtype).eps)
+            tolerance = max(1e-5, 4 * torch.finfo(labels.dtype).eps)
             error = (soft.sum(1) - 1).abs().max()
             if not (error <= tolerance and (soft >= 0).all()):
                 raise ValueError(
                     "labels: every row of soft labels must be non-negative and sum to 1, "
                     f"got a smallest entry of {soft.min():g} and a row sum off by {error:g}"
                 )
-        return soft
+        return soft / soft.sum(1, keepdim=True)
     raise ValueError(
         f"labels must be of shape ({count},) (class indices) or ({count}, {num_classes}) "
         f"(soft labels) to match z_labeled, got {tuple(labels.shape)}"

@@ -5,15 +5,10 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from cclp.autograd import outside_autocast
 from cclp.chains import chain_loss
 from cclp.graph import Similarity, make_metric, similarities
-from cclp.inputs import (
-    check_choice,
-    check_integer,
-    check_number,
-    make_batch,
-    outside_autocast,
-)
+from cclp.inputs import check_choice, check_integer, check_number, make_batch
 from cclp.propagation import Propagation, check_propagation, check_smoothing, posteriors
 from cclp.released import SMOOTHING, released_loss
 
@@ -44,14 +39,14 @@ def cclp_loss(
 
     Args:
         z_labeled: embeddings of labeled samples, (N_L, F), float64, float32, bfloat16 or float16.
-        labels: class indices, (N_L,), or soft labels, (N_L, C), rows summing to one. A class
-            without a label in the batch is fine.
+        labels: class indices, (N_L,), or soft labels, (N_L, C), rows summing to one; no gradient
+            goes to them. A class without a label in the batch is fine.
         z_unlabeled: embeddings of unlabeled samples, (N_U, F). None or empty: the loss regularises
             fully supervised training.
         num_classes: C, at least 2.
         steps: S, the longest chain.
         similarity: ``"dot"``, ``"cosine"``, ``"euclidean"`` (−‖z_i − z_j‖² / bandwidth²) or a
-            callable from (N, F) to (N, N). A callable is called once, in at least float32.
+            callable from (N, F) to (N, N), finite. It is called once, in at least float32.
         temperature: divides the similarity; None is 1, and 0.1 for ``"cosine"``.
         bandwidth: of ``"euclidean"``: a number, or a tensor with one value per feature.
         normalization: ``"nodes"`` divides by N, ``"pairs"`` by N².
@@ -61,7 +56,8 @@ def cclp_loss(
         detach_posteriors: treat propagated labels as constants.
 
     Returns:
-        A scalar in at least float32. Value and gradient are finite for every finite input.
+        A scalar in at least float32. Value and gradient are finite for every finite input; there
+        is no second derivative.
 
     Raises:
         TypeError, ValueError: for a wrong argument, which is named. Values (the range of labels,
@@ -162,7 +158,7 @@ class CCLPLoss(nn.Module):
         if learn_bandwidth:
             self.log_bandwidth = nn.Parameter(torch.as_tensor(bandwidth).detach().float().log())
         elif isinstance(bandwidth, Tensor):
-            self.register_buffer("_bandwidth", bandwidth, persistent=False)
+            self.register_buffer("_bandwidth", bandwidth.detach().clone(), persistent=False)
         else:
             self._bandwidth = bandwidth
 

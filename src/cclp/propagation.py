@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from cclp.autograd import first_order, outside_autocast
 from cclp.graph import Metric, Similarity, make_metric, similarities
-from cclp.inputs import Batch, check_choice, check_number, make_batch, outside_autocast
+from cclp.inputs import Batch, check_choice, check_number, make_batch
 
 Propagation = Literal["harmonic", "symmetric"]
 PROPAGATIONS = ("harmonic", "symmetric")
@@ -92,7 +92,7 @@ def _moves(batch: Batch, logits: Tensor, metric: Metric) -> Tensor:
         P = _double(logits[n_l:]).clone()
     else:
         P = similarities(_double(batch.z), metric, first_row=n_l)
-    P.diagonal(n_l).fill_(-torch.inf)
+    P[:, n_l:].diagonal().fill_(-torch.inf)
     P.sub_(P.amax(1, keepdim=True)).exp_()
     return P.div_(P.sum(1, keepdim=True))
 
@@ -121,13 +121,14 @@ class _Harmonic(torch.autograd.Function):
         mass = phi.sum(1)
         phi.div_(mass[:, None])
         # The derivative in the logits is rounded to their dtype anyway: keep P in it.
-        ctx.save_for_backward(P.to(logits), LU, pivots, y, jump, phi, mass)
+        ctx.save_for_backward(P.to(logits.dtype), LU, pivots, y, jump, phi, mass)
         ctx.smoothing = smoothing
+        ctx.home = logits.device
         ctx.mark_non_differentiable(mass)
         return phi, mass
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
         P, LU, pivots, y, jump, phi, mass = ctx.saved_tensors
         with outside_autocast(grad.device):
@@ -140,7 +141,7 @@ class _Harmonic(torch.autograd.Function):
             level = (visits * (phi - jump)).sum(1, keepdim=True)
             everyone = torch.cat([y, phi]).T
             d = torch.addmm(-level, visits, everyone, alpha=1 - ctx.smoothing).mul_(P)
-        return d.to(P), None, None, None
+        return d.to(ctx.home, P.dtype), None, None, None
 
 
 def _symmetric(logits: Tensor, y: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -182,7 +183,9 @@ def propagate_labels(
         z_unlabeled: embeddings of unlabeled points, (N_U, F), or None.
         num_classes: C.
         similarity, temperature, bandwidth: the graph, as in :func:`cclp.transition_matrix`.
-        smoothing: probability of a jump to a random label at each move of the walk.
+        smoothing: probability of a jump to a random label at each move of the walk. It bends the
+            result by about its product with the number of moves before a label is met.
+            With ``"symmetric"``, a prior of that weight on the mean label.
         propagation: ``"harmonic"`` (Eq. 5) or ``"symmetric"`` (the paper's footnote).
 
     Returns:
