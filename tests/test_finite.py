@@ -74,6 +74,26 @@ def test_loss_and_gradient_are_finite(layout: str, similarity: str, dtype: torch
         assert z.grad.isfinite().all(), case
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "euclidean"])
+def test_all_norms_in_one_batch_and_labels_of_all_sizes(
+    similarity: str, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for seed in range(10):
+        norms = 10 ** (10 * torch.rand(24, 1, generator=generator, dtype=torch.float64) - 6)
+        z = (norms * _unit(24, 6, seed=seed)).to(dtype).requires_grad_()
+        small = 10 ** (-35 * torch.rand(8, 3, generator=generator, dtype=torch.float64))
+        labels = small / small.sum(1, keepdim=True)
+        for steps in (2, 20):
+            loss = cclp.cclp_loss(
+                z[:8], labels, z[8:], num_classes=3, steps=steps, similarity=similarity
+            )
+            (gradient,) = torch.autograd.grad(loss, z)
+            assert loss.isfinite(), seed
+            assert gradient.isfinite().all(), seed
+
+
 @pytest.mark.parametrize("classes", [10, 100, 1000])
 def test_long_chains_with_many_classes_do_not_underflow(classes: int) -> None:
     """All points in one spot: chains of 20 moves shrink to C^-19 / N, below float32's range."""

@@ -1,6 +1,8 @@
 """The loss against the paper: reference, landmarks, symmetries, derivatives, dtypes, errors."""
 
+import copy
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -255,6 +257,34 @@ def test_gradients_flow_through_posteriors_unless_detached() -> None:
     assert (gradients[False] - expected).abs().max() > 0.1 * expected.abs().max()
 
 
+@pytest.mark.parametrize("scale", [0.5, 12.0])
+def test_backward_twice_gives_the_same(scale: float) -> None:
+    """Nothing that was saved is overwritten, with faint chains (scale 12) or without."""
+    batch = random_batch(22, scale=scale, dtype=torch.float32)
+    z = batch.z_unlabeled.clone().requires_grad_()
+    for steps in (1, 2, 3, 6):
+        loss = _loss(batch._replace(z_unlabeled=z), steps=steps)
+        first, second, third = (
+            torch.autograd.grad(loss, z, retain_graph=True)[0] for _ in range(3)
+        )
+        assert torch.equal(first, second)
+        assert torch.equal(first, third)
+
+
+@pytest.mark.parametrize("propagation", ["harmonic", "symmetric"])
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "euclidean"])
+def test_second_derivatives_are_refused(similarity: str, propagation: str) -> None:
+    """Also beside another term, where PyTorch would drop them silently."""
+    batch = random_batch(23)
+    z = batch.z_unlabeled.clone().requires_grad_()
+    loss = (
+        _loss(batch._replace(z_unlabeled=z), similarity=similarity, propagation=propagation)
+        + (z**3).sum()
+    )
+    with pytest.raises(RuntimeError, match="second derivatives are not implemented"):
+        torch.autograd.grad(loss, z, create_graph=True)
+
+
 def test_gradient_at_many_steps_is_not_cut_by_a_floor() -> None:
     """Ten classes in one loose blob, S = 10: float32 agrees with float64."""
     batch = random_batch(14, labeled=50, unlabeled=50, classes=10, scale=0.1)
@@ -277,10 +307,12 @@ def test_low_precision_inputs_give_the_loss_of_their_values(dtype: torch.dtype) 
     loss = _loss(batch._replace(z_unlabeled=z))
     exact = _loss(batch._replace(z_labeled=batch.z_labeled.double(), z_unlabeled=z.double()))
     (gradient,) = torch.autograd.grad(loss, z)
+    (expected,) = torch.autograd.grad(exact, z)
     assert loss.dtype == torch.float32
     assert loss.shape == ()
     assert gradient.dtype == dtype
     torch.testing.assert_close(loss.double(), exact, rtol=1e-5, atol=0)
+    torch.testing.assert_close(gradient, expected, rtol=1e-2, atol=1e-5)
 
 
 def test_autocast_does_not_reach_inside() -> None:
@@ -290,20 +322,33 @@ def test_autocast_does_not_reach_inside() -> None:
     for options in SIMILARITIES[:6]:
         plain = _loss(batch._replace(z_unlabeled=z), **options)
         (expected,) = torch.autograd.grad(plain, z)
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = _loss(batch._replace(z_unlabeled=z), **options)
-            (gradient,) = torch.autograd.grad(loss, z)
-        torch.testing.assert_close(loss, plain, rtol=0, atol=0)
-        torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
+        for low in (torch.bfloat16, torch.float16):
+            with torch.autocast("cpu", low):
+                loss = _loss(batch._replace(z_unlabeled=z), **options)
+                (gradient,) = torch.autograd.grad(loss, z)
+            torch.testing.assert_close(loss, plain, rtol=0, atol=0)
+            torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # torch's own
-@pytest.mark.parametrize("options", [{}, {"similarity": "euclidean"}, {"propagation": "symmetric"}])
-def test_compiles_whole(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (cclp.CCLPLoss, {}),
+        (cclp.CCLPLoss, {"similarity": "cosine", "steps": 5}),
+        (cclp.CCLPLoss, {"similarity": "euclidean", "learn_bandwidth": True}),
+        (cclp.CCLPLoss, {"similarity": lambda z: -torch.cdist(z, z)}),
+        (cclp.CCLPLoss, {"propagation": "symmetric", "steps": 1}),
+        (cclp.CCLPLoss.as_printed, {}),
+        (cclp.CCLPLoss.as_released, {}),
+    ],
+)
+def test_compiles_whole(make: Any, options: dict[str, Any]) -> None:
     torch._dynamo.reset()
     batch = random_batch(17, dtype=torch.float32)
-    module = cclp.CCLPLoss(3, **options)
-    backend = "inductor" if not options else "aot_eager"  # inductor takes half a minute
+    module = make(3, **options)
+    default = make is cclp.CCLPLoss and not options
+    backend = "inductor" if default else "aot_eager"  # inductor takes half a minute
     compiled = torch.compile(module, fullgraph=True, backend=backend)
     losses, gradients = [], []
     for function in (module, compiled):
@@ -313,6 +358,18 @@ def test_compiles_whole(options: dict[str, Any]) -> None:
         gradients.append(torch.autograd.grad(loss, z)[0])
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=0)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # torch's own
+def test_compiled_loss_takes_any_sizes() -> None:
+    """More sizes than torch is willing to recompile for."""
+    torch._dynamo.reset()
+    module = cclp.CCLPLoss(3)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    for labeled in range(4, 16):
+        for unlabeled in (0, 1, labeled + 3):
+            batch = random_batch(labeled, labeled, unlabeled, dtype=torch.float32)
+            torch.testing.assert_close(compiled(*batch[:3]), module(*batch[:3]), rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("propagation", ["harmonic", "symmetric"])
@@ -340,6 +397,33 @@ def test_module_holds_settings_and_weight_multiplies() -> None:
     torch.testing.assert_close(module(*batch[:3]), 0.25 * _loss(batch, **options))
     assert "steps=2" in repr(module)
     assert list(module.parameters()) == []
+
+
+def test_module_can_be_copied_and_pickled() -> None:
+    batch = random_batch(24, dtype=torch.float32)
+    settings: list[dict[str, Any]] = [
+        {},
+        {"similarity": "euclidean", "bandwidth": torch.ones(4)},
+        {"similarity": "euclidean", "bandwidth": torch.ones(4), "learn_bandwidth": True},
+    ]
+    for setting in settings:
+        module = cclp.CCLPLoss(3, **setting)
+        for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+            torch.testing.assert_close(other(*batch[:3]), module(*batch[:3]), rtol=0, atol=0)
+
+
+def test_bandwidth_is_not_shared_with_the_caller() -> None:
+    batch = random_batch(25, dtype=torch.float32)
+    bandwidth = torch.ones(4)
+    module = cclp.CCLPLoss(3, similarity="euclidean", bandwidth=bandwidth)
+    before = module(*batch[:3])
+    bandwidth.fill_(9)
+    torch.testing.assert_close(module(*batch[:3]), before, rtol=0, atol=0)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    module = cclp.CCLPLoss(np.int64(3), steps=np.int32(2), temperature=np.float32(0.5))  # type: ignore[arg-type]
+    assert module.num_classes == 3
 
 
 @pytest.mark.parametrize("bandwidth", [0.5, torch.tensor([0.5, 0.6, 0.7, 0.8])])
@@ -400,6 +484,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "NaN labels": ({"labels": torch.full((4, 2), torch.nan)}, ValueError, r"labels.*nan"),
     "integer matrix": ({"labels": torch.ones(4, 2).long()}, TypeError, r"labels .*floating"),
     "rows off": ({"labels": torch.full((4, 2), 0.6)}, ValueError, r"labels.*sum to 1"),
+    "zero rows": ({"labels": torch.zeros(4, 2).bfloat16()}, ValueError, r"labels.*off by 1"),
     "negative soft": ({"labels": torch.tensor([[1.5, -0.5]] * 4)}, ValueError, r"labels.*-0.5"),
     "too few labels": ({"labels": Y[:3]}, ValueError, r"labels .*\(4,\).*\(3,\)"),
     "labels no tensor": ({"labels": [0, 1, 0, 1]}, TypeError, r"labels .*list"),
@@ -408,6 +493,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "dtypes": ({"z_unlabeled": Z.double()}, ValueError, r"z_unlabeled .*float32.*float64"),
     "devices": ({"z_unlabeled": Z.to("meta")}, ValueError, r"z_unlabeled .*cpu.*meta"),
     "1-D": ({"z_labeled": torch.zeros(4)}, ValueError, r"z_labeled .*shape.*\(4,\)"),
+    "no features": ({"z_labeled": Z[:, :0]}, ValueError, r"z_labeled .*\(4, 0\)"),
     "3-D": ({"z_unlabeled": torch.zeros(4, 2, 1)}, ValueError, r"z_unlabeled .*\(4, 2, 1\)"),
     "integers": ({"z_labeled": Z.long()}, TypeError, r"z_labeled .*int64"),
     "no tensor": ({"z_labeled": [[0.0]]}, TypeError, r"z_labeled .*list"),

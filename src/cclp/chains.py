@@ -1,12 +1,14 @@
 """Eq. 6-9: similarities and posteriors -> ideal transitions, Markov chains, the loss.
 
 H (N, N) transitions, Phi (N, C) posteriors, m (C,) class masses, U = Phi / m, T = Phi U' ideal
-transitions (Eq. 6), M = Phi Phi' agreement, H^(s) = (H o M) H^(s-1) chains of s moves (Eq. 8).
+transitions (Eq. 6), M = Phi Phi' agreement, G = H o M, H^(s) = G H^(s-1) chains of s moves (Eq. 8).
 
 Chains shrink like C^-s. They are kept as H^(s) = exp(r_s) K_s, with rows of K_s summing to one and
-r_s (N,) carried as a logarithm: K_s = B_s K_(s-1), where B_s is (H o M) exp(r_(s-1)) with its rows
-normalised. K_s has a floor of 1e-30 of its row sum (float32), far below what rounding leaves
-intact, and no other.
+r_s (N,) carried as a logarithm: K_s = B_s K_(s-1), where B_s is G exp(r_(s-1)) with its rows
+normalised. Where K_s falls below the range of the dtype all the same (two tight clusters of one
+class at norm 9), the sum over paths i -> k -> j is replaced by its two ends, k = i and k = j, which
+have exact logarithms: G_ii H^(s-1)_ij + G_ij H^(s-1)_jj. So there is no floor under the logarithm,
+and far points of a class attract each other at every norm.
 
 Cost: T and M have rank C and never outlive the line that needs them. What has a class index is kept
 class-major, (C, N): products with a narrow right factor are several times slower. Buffers are
@@ -19,6 +21,7 @@ import torch
 from torch import Tensor
 
 from cclp.autograd import first_order, outside_autocast
+from cclp.inputs import values_visible
 
 
 def class_shares(Phi: Tensor) -> Tensor:
@@ -44,7 +47,7 @@ def chain_loss(logits: Tensor, Phi: Tensor, steps: int) -> Tensor:
 
 
 def _floor(dtype: torch.dtype) -> float:
-    """Low enough not to be seen, high enough for its reciprocal to be multiplied."""
+    """Below it K_s counts as faint; its reciprocal can still be multiplied. 1e-30 in float32."""
     return 1e8 * torch.finfo(dtype).tiny
 
 
@@ -55,6 +58,20 @@ def _normalise_rows(B: Tensor) -> Tensor:
     return total
 
 
+def _two_paths(
+    log_K: Tensor, faint: Tensor, log_G: Tensor, log_last: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Replace faint entries of log H^(s) by those of the paths by i and by j.
+
+    Returns:
+        log H^(s), and the share of the path by i where an entry is faint, -1 elsewhere.
+    """
+    by_i = log_last + log_G.diagonal()[:, None]
+    by_j = log_G + log_last.diagonal()
+    share = torch.where(faint, (by_i - by_j).sigmoid(), -1)
+    return torch.where(faint, torch.logaddexp(by_i, by_j), log_K), share
+
+
 class _ChainLoss(torch.autograd.Function):
     """S-1 products of N x N matrices forward, 2(S-1) backward, S+1 matrices kept in between."""
 
@@ -62,14 +79,20 @@ class _ChainLoss(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, Phi: Tensor, steps: int) -> Tensor:
         Phi = Phi.T.contiguous()
         U = class_shares(Phi)
-        log_sum = logits.log_softmax(1)  # Eq. 3
-        H = log_sum.exp()
-        r_sum = H.new_zeros(H.shape[0])  # sum of r_s, which K_s leaves out
+        log_H = logits.log_softmax(1)  # Eq. 3
+        H = log_H.exp()
+        floor = _floor(H.dtype)
+        # Rows of B_s sum to one, so no K_s is smaller than the smallest entry of H.
+        ctx.faint = steps > 1 and not (values_visible(H) and bool(H.min() > floor))
+        log_sum = log_H.clone() if ctx.faint else log_H
         links = [H]  # K_1 ... K_(S-1), then T / K_S, which is all the derivative needs of it
         moves = []  # B_2, and what turns it into B_3 ... B_S: exp(r_(s-1)) and the row sums
+        shares = []  # of the path by i, if faint
         if steps > 1:
-            B = B_2 = (Phi.T @ Phi).mul_(H)
-            r = r_2 = _normalise_rows(B_2).log()
+            B = B_2 = Phi.T @ Phi
+            if ctx.faint:
+                log_G, log_last = B_2.log().add_(log_H), log_H
+            r = r_2 = _normalise_rows(B_2.mul_(H)).log()
             moves.append(B_2)
             buffer = torch.empty_like(H)
         for s in range(2, steps + 1):
@@ -80,18 +103,24 @@ class _ChainLoss(torch.autograd.Function):
                 total = _normalise_rows(B)
                 r = total.log().add_(r_2).add_(top)
                 moves += [weights, total]
-            K = (B @ links[-1]).clamp_min_(_floor(H.dtype))  # Eq. 8
-            log_sum.add_(torch.log(K, out=buffer))
-            r_sum += r
+            K = B @ links[-1]  # Eq. 8
+            log_K = torch.log(K, out=buffer).add_(r[:, None])
+            if ctx.faint:
+                log_last, share = _two_paths(log_K, floor >= K, log_G, log_last)
+                log_K = log_last
+                shares.append(share)
+            log_sum.add_(log_K)
             links.append(K)
         if steps > 1:
-            torch.div(torch.mm(Phi.T, U, out=buffer), links[-1], out=links[-1])
+            X = torch.div(torch.mm(Phi.T, U, out=buffer), links[-1], out=links[-1])
+            if ctx.faint:
+                X.masked_fill_(shares[-1] >= 0, 0)
         # sum_ij T_ij L_ij = sum_ic phi_ic (L U)_ic: the loss and its derivative in T are O(N² C).
-        LU = (U @ log_sum.T).add_(r_sum)
+        LU = U @ log_sum.T
         LtU = U @ log_sum
         loss = (Phi * LU).sum() / -steps  # Eq. 9
         slope = LU.add_(LtU).sub_((U * LtU).sum(1, keepdim=True))
-        ctx.save_for_backward(Phi, U, slope, *links, *moves)
+        ctx.save_for_backward(Phi, U, slope, *links, *shares, *moves)
         ctx.steps = steps
         return loss
 
@@ -100,15 +129,18 @@ class _ChainLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         steps = ctx.steps
         Phi, U, dPhi, *rest = ctx.saved_tensors
-        links, moves = rest[:steps], rest[steps:]
+        links, rest = rest[:steps], rest[steps:]
+        shares, moves = (rest[: steps - 1], rest[steps - 1 :]) if ctx.faint else ([], rest)
         H = links[0]
         with outside_autocast(H.device):
             if steps == 1:
                 dlog_H = Phi.T @ U
             else:
-                # X = d/dK_s, E = d/dlog(H o M). Scales are constants: the loss does not see them.
+                # X = d/dK_s, E = d/dlog G, D = d/dlog H^(s) if faint, else T.
+                # Scales are constants: the loss does not see them.
                 B_2, X = moves[0], links[-1]
                 E, buffer, spare = torch.zeros_like(H), torch.empty_like(H), torch.empty_like(H)
+                D = Phi.T @ U if ctx.faint else buffer
                 for s in range(steps, 1, -1):
                     B = B_2
                     if s > 2:
@@ -116,17 +148,27 @@ class _ChainLoss(torch.autograd.Function):
                         B = torch.mul(B_2, weights, out=buffer).div_(total[:, None])
                     E.addcmul_(torch.mm(X, links[s - 2].T, out=spare), B)
                     last, X = X, torch.mm(B.T, X, out=spare)
-                    if s > 2:
+                    if ctx.faint:
+                        by_i = D * shares[s - 2].clamp_min(0)
+                        by_j = (D - by_i).masked_fill_(shares[s - 2] < 0, 0)
+                        E.add_(by_j).diagonal().add_(by_i.sum(1))
+                        D = by_i.addmm_(Phi.T, U)
+                        D.diagonal().add_(by_j.sum(0))
+                        if s > 2:
+                            X += (D / links[s - 2]).masked_fill_(shares[s - 3] >= 0, 0)
+                    elif s > 2:
                         X.addcdiv_(torch.mm(Phi.T, U, out=buffer), links[s - 2])
                     # Where the next product goes. The first X is not ours to overwrite, and the
                     # last move, B_2 itself, leaves its buffer free.
                     spare = buffer if s == 3 else torch.empty_like(H) if s == steps else last
                 if ctx.needs_input_grad[1]:
-                    # E = 0 wherever M = 0: the floor there only keeps 0/0 away.
+                    # Where M = 0 so is E: the floor only keeps 0/0 away. (Two labels that differ,
+                    # or a class that unlabeled points cannot have: neither moves.)
                     M = torch.mm(Phi.T, Phi, out=spare).clamp_min_(_floor(H.dtype))
                     dM = torch.div(E, M, out=spare)
                     dPhi = torch.addmm(dPhi, Phi, dM).addmm_(Phi, dM.T)
-                dlog_H = E.addmm_(Phi.T, U).addcmul_(X, H)
+                E = E.add_(D) if ctx.faint else E.addmm_(Phi.T, U)
+                dlog_H = E.addcmul_(X, H)
             dlogits = dlog_H.addcmul_(H, dlog_H.sum(1, keepdim=True), value=-1)  # the softmax
             scale = grad / -steps
         return dlogits.mul_(scale), dPhi.T * scale, None

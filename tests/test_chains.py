@@ -1,0 +1,120 @@
+"""Markov chains far beyond the range of a dtype, against sums over all paths in logarithms."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import cclp
+from cclp.chains import chain_loss
+from tests.batches import random_batch
+
+
+def _in_logarithms(logits: Tensor, Phi: Tensor, steps: int) -> Tensor:
+    """Eq. 9 without its 1/N², every sum over paths a log-sum-exp: (N, N, N), exact, slow."""
+    log_H = logits.log_softmax(1)
+    log_G = log_H + (Phi @ Phi.T).log()
+    T = Phi @ (Phi / Phi.sum(0)).T
+    log_chain, total = log_H, (T * log_H).sum()
+    for _ in range(steps - 1):
+        log_chain = (log_G[:, :, None] + log_chain).logsumexp(1)
+        total = total + (T * log_chain).sum()
+    return -total / steps
+
+
+def _case(norm: float, tight: bool = False) -> tuple[Tensor, Tensor]:
+    """Embeddings (40, 16) of four classes on a sphere, and soft posteriors, in float64.
+
+    Points stand anywhere, or, if tight, in two small groups per class.
+    """
+    generator = torch.Generator().manual_seed(0)
+    classes, group = torch.arange(40) % 4, torch.arange(40) // 4 % 2
+    z = torch.randn(40, 16, generator=generator, dtype=torch.float64)
+    if tight:
+        z = (
+            0.2 * z
+            + torch.randn(4, 2, 16, generator=generator, dtype=torch.float64)[classes, group]
+        )
+    scores = 5 * torch.nn.functional.one_hot(classes) + 2 * torch.randn(40, 4, generator=generator)
+    return norm * torch.nn.functional.normalize(z), scores.double().softmax(1)
+
+
+def _gradient(loss: Tensor, z: Tensor) -> Tensor:
+    return torch.autograd.grad(loss, z)[0].double()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 6])
+@pytest.mark.parametrize(
+    ("norm", "dtype"),
+    [(0.1, torch.float32), (5, torch.float32), (9, torch.float64), (16, torch.float64)],
+)
+def test_within_range_chains_are_exact(norm: float, dtype: torch.dtype, steps: int) -> None:
+    z, Phi = _case(norm)
+    z = z.to(dtype).requires_grad_()
+    wide = z.detach().double().requires_grad_()
+    loss = chain_loss(z @ z.T, Phi.to(dtype), steps)
+    exact = _in_logarithms(wide @ wide.T, Phi, steps)
+    assert loss.item() == pytest.approx(exact.item(), rel=2e-6)
+    expected = _gradient(exact, wide)
+    assert (_gradient(loss, z) - expected).norm() < 1e-4 * expected.norm()
+
+
+BEYOND = [(9, torch.float32), (12, torch.float32), (100, torch.float32), (40, torch.float64)]
+
+
+@pytest.mark.parametrize("steps", [2, 3, 10])
+@pytest.mark.parametrize(("norm", "dtype"), BEYOND)
+def test_beyond_the_range_chains_keep_pulling(norm: float, dtype: torch.dtype, steps: int) -> None:
+    """With a floor of 1e-30 the gradient would be off by 54 % at norm 9 and 66 % at norm 12."""
+    z, Phi = _case(norm)
+    z = z.to(dtype).requires_grad_()
+    wide = z.detach().double().requires_grad_()
+    loss = chain_loss(z @ z.T, Phi.to(dtype), steps)
+    exact = _in_logarithms(wide @ wide.T, Phi, steps)
+    assert loss.item() == pytest.approx(exact.item(), rel=0.01)
+    expected = _gradient(exact, wide)
+    assert (_gradient(loss, z) - expected).norm() < 0.1 * expected.norm()
+
+
+@pytest.mark.parametrize(("norm", "dtype"), BEYOND)
+def test_beyond_the_range_tight_groups_keep_pulling(norm: float, dtype: torch.dtype) -> None:
+    """Many paths are alike here and two stand for them all: a bound from above, a similar pull."""
+    z, Phi = _case(norm, tight=True)
+    z = z.to(dtype).requires_grad_()
+    wide = z.detach().double().requires_grad_()
+    loss = chain_loss(z @ z.T, Phi.to(dtype), 3)
+    exact = _in_logarithms(wide @ wide.T, Phi, 3)
+    assert 1 <= loss.item() / exact.item() < 1.05
+    ours, expected = _gradient(loss, z), _gradient(exact, wide)
+    assert 0.8 < ours.norm() / expected.norm() < 1.25
+    assert torch.nn.functional.cosine_similarity(ours.flatten(), expected.flatten(), 0) > 0.8
+
+
+@pytest.mark.parametrize("steps", [2, 3, 6])
+def test_derivative_with_faint_entries(steps: int) -> None:
+    """Finite differences of the function as computed, two paths and all: norm 40 in float64."""
+    z, Phi = _case(40)
+    logits = z @ z.T
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        direction = torch.randn(40, 40, generator=generator, dtype=torch.float64)
+        turn = 1e-3 * torch.randn(40, 4, generator=generator, dtype=torch.float64) * Phi
+        leaves = logits.clone().requires_grad_(), Phi.clone().requires_grad_()
+        loss = chain_loss(*leaves, steps)
+        d_logits, d_Phi = torch.autograd.grad(loss, leaves)
+        slope = (d_logits * direction).sum() + (d_Phi * turn).sum()
+        h = 1e-4
+        ahead = chain_loss(logits + h * direction, Phi + h * turn, steps)
+        behind = chain_loss(logits - h * direction, Phi - h * turn, steps)
+        assert ((ahead - behind) / (2 * h)).item() == pytest.approx(slope.item(), rel=1e-5)
+
+
+def test_faint_or_not_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where values cannot be looked at, the general path is taken: it gives the same numbers."""
+    batch = random_batch(1, labeled=20, unlabeled=20, dtype=torch.float32)
+    results = []
+    for visible in (True, False):
+        monkeypatch.setattr("cclp.chains.values_visible", lambda *_, visible=visible: visible)
+        z = batch.z_unlabeled.clone().requires_grad_()
+        loss = cclp.cclp_loss(batch.z_labeled, batch.labels, z, num_classes=3, steps=4)
+        results.append((loss, *torch.autograd.grad(loss, z)))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-7)
