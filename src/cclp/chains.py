@@ -88,6 +88,7 @@ class _ChainLoss(torch.autograd.Function):
         links = [H]  # K_1 ... K_(S-1), then T / K_S, which is all the derivative needs of it
         moves = []  # B_2, and what turns it into B_3 ... B_S: exp(r_(s-1)) and the row sums
         shares = []  # of the path by i, if faint
+        r_sum = H.new_zeros(H.shape[0])  # sum of r_s, where log_sum leaves them out
         if steps > 1:
             B = B_2 = Phi.T @ Phi
             if ctx.faint:
@@ -104,11 +105,14 @@ class _ChainLoss(torch.autograd.Function):
                 r = total.log().add_(r_2).add_(top)
                 moves += [weights, total]
             K = B @ links[-1]  # Eq. 8
-            log_K = torch.log(K, out=buffer).add_(r[:, None])
+            log_K = torch.log(K, out=buffer)
             if ctx.faint:
-                log_last, share = _two_paths(log_K, floor >= K, log_G, log_last)
-                log_K = log_last
+                log_K.add_(r[:, None])
+                log_K, share = _two_paths(log_K, K <= floor, log_G, log_last)
+                log_last = log_K
                 shares.append(share)
+            else:
+                r_sum += r
             log_sum.add_(log_K)
             links.append(K)
         if steps > 1:
@@ -116,7 +120,7 @@ class _ChainLoss(torch.autograd.Function):
             if ctx.faint:
                 X.masked_fill_(shares[-1] >= 0, 0)
         # sum_ij T_ij L_ij = sum_ic phi_ic (L U)_ic: the loss and its derivative in T are O(N² C).
-        LU = U @ log_sum.T
+        LU = (U @ log_sum.T).add_(r_sum)  # rows of T sum to one
         LtU = U @ log_sum
         loss = (Phi * LU).sum() / -steps  # Eq. 9
         slope = LU.add_(LtU).sub_((U * LtU).sum(1, keepdim=True))
@@ -136,11 +140,12 @@ class _ChainLoss(torch.autograd.Function):
             if steps == 1:
                 dlog_H = Phi.T @ U
             else:
-                # X = d/dK_s, E = d/dlog G, D = d/dlog H^(s) if faint, else T.
+                # X = d/dK_s, E = d/dlog G, D = d/dlog H^(s), which is T unless chains are faint.
                 # Scales are constants: the loss does not see them.
                 B_2, X = moves[0], links[-1]
                 E, buffer, spare = torch.zeros_like(H), torch.empty_like(H), torch.empty_like(H)
-                D = Phi.T @ U if ctx.faint else buffer
+                if ctx.faint:
+                    D = Phi.T @ U
                 for s in range(steps, 1, -1):
                     B = B_2
                     if s > 2:
