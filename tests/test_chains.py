@@ -70,14 +70,14 @@ def test_beyond_the_range_chains_keep_pulling(norm: float, dtype: torch.dtype, s
     wide = z.detach().double().requires_grad_()
     loss = chain_loss(z @ z.T, Phi.to(dtype), steps)
     exact = _in_logarithms(wide @ wide.T, Phi, steps)
-    assert loss.item() == pytest.approx(exact.item(), rel=0.01)
+    assert loss.item() == pytest.approx(exact.item(), rel=0.02)
     expected = _gradient(exact, wide)
     assert (_gradient(loss, z) - expected).norm() < 0.1 * expected.norm()
 
 
 @pytest.mark.parametrize(("norm", "dtype"), BEYOND)
 def test_beyond_the_range_tight_groups_keep_pulling(norm: float, dtype: torch.dtype) -> None:
-    """Many paths are alike here and two stand for them all: a bound from above, a similar pull."""
+    """Many paths are alike here and one stands for them: a bound from above, a similar pull."""
     z, Phi = _case(norm, tight=True)
     z = z.to(dtype).requires_grad_()
     wide = z.detach().double().requires_grad_()
@@ -91,7 +91,7 @@ def test_beyond_the_range_tight_groups_keep_pulling(norm: float, dtype: torch.dt
 
 @pytest.mark.parametrize("steps", [2, 3, 6])
 def test_derivative_with_faint_entries(steps: int) -> None:
-    """Finite differences of the function as computed, two paths and all: norm 40 in float64."""
+    """Finite differences of the function as computed, single paths and all: norm 40."""
     z, Phi = _case(40)
     logits = z @ z.T
     generator = torch.Generator().manual_seed(1)

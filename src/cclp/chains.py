@@ -6,15 +6,16 @@ transitions (Eq. 6), M = Phi Phi' agreement, G = H o M, H^(s) = G H^(s-1) chains
 Chains shrink like C^-s. They are kept as H^(s) = exp(r_s) K_s, with rows of K_s summing to one and
 r_s (N,) carried as a logarithm: K_s = B_s K_(s-1), where B_s is G exp(r_(s-1)) with its rows
 normalised. Where K_s falls below the range of the dtype all the same (two tight clusters of one
-class at norm 9), the sum over paths i -> k -> j is replaced by its two ends, k = i and k = j, which
-have exact logarithms: G_ii H^(s-1)_ij + G_ij H^(s-1)_jj. So there is no floor under the logarithm,
-and far points of a class attract each other at every norm.
+class at norm 9), the sum over paths i -> k -> j is replaced by the larger of its two ends, k = i
+and k = j, which have exact logarithms: max(G_ii H^(s-1)_ij, G_ij H^(s-1)_jj). So there is no floor
+under the logarithm, and far points of a class attract each other at every norm.
 
 Cost: T and M have rank C and never outlive the line that needs them. What has a class index is kept
 class-major, (C, N): products with a narrow right factor are several times slower. Buffers are
 reused by hand, as a fresh N x N matrix can cost more than the arithmetic that fills it.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -58,18 +59,24 @@ def _normalise_rows(B: Tensor) -> Tensor:
     return total
 
 
-def _two_paths(
-    log_K: Tensor, faint: Tensor, log_G: Tensor, log_last: Tensor
+def _likelier_path(
+    log_K: Tensor, K: Tensor, log_G: Tensor, log_last: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Replace faint entries of log H^(s) by those of the paths by i and by j.
+    """Replace faint entries of log H^(s) by the likelier of the paths by i and by j.
 
     Returns:
-        log H^(s), and the share of the path by i where an entry is faint, -1 elsewhere.
+        log H^(s), and the route of each entry: 1 by i, 0 by j, -1 where K_s is not faint.
     """
     by_i = log_last + log_G.diagonal()[:, None]
     by_j = log_G + log_last.diagonal()
-    share = torch.where(faint, (by_i - by_j).sigmoid(), -1)
-    return torch.where(faint, torch.logaddexp(by_i, by_j), log_K), share
+    seen = K > _floor(K.dtype)
+    route = (by_i >= by_j).to(K.dtype).masked_fill_(seen, -1)
+    return torch.where(seen, log_K, torch.maximum(by_i, by_j)), route
+
+
+def _not_faint(D: Tensor, K: Tensor, route: Tensor) -> Tensor:
+    """D / K, and zero where K is faint."""
+    return (D * route.clamp_max(0)).div_(K.clamp_min(_floor(K.dtype))).neg_()
 
 
 class _ChainLoss(torch.autograd.Function):
@@ -80,14 +87,17 @@ class _ChainLoss(torch.autograd.Function):
         Phi = Phi.T.contiguous()
         U = class_shares(Phi)
         log_H = logits.log_softmax(1)  # Eq. 3
-        H = log_H.exp()
-        floor = _floor(H.dtype)
+        floor = _floor(log_H.dtype)
         # Rows of B_s sum to one, so no K_s is smaller than the smallest entry of H.
-        ctx.faint = steps > 1 and not (values_visible(H) and bool(H.min() > floor))
+        seen = values_visible(log_H) and bool(log_H.min() > math.log(floor))
+        ctx.faint = steps > 1 and not seen
+        # Denormal numbers are slow to make and to take logarithms of: keep clear of them.
+        smallest = math.log(torch.finfo(log_H.dtype).tiny) + 1
+        H = log_H.clamp_min(smallest).exp_() if ctx.faint else log_H.exp()
         log_sum = log_H.clone() if ctx.faint else log_H
         links = [H]  # K_1 ... K_(S-1), then T / K_S, which is all the derivative needs of it
         moves = []  # B_2, and what turns it into B_3 ... B_S: exp(r_(s-1)) and the row sums
-        shares = []  # of the path by i, if faint
+        routes = []  # if faint
         r_sum = H.new_zeros(H.shape[0])  # sum of r_s, where log_sum leaves them out
         if steps > 1:
             B = B_2 = Phi.T @ Phi
@@ -105,26 +115,26 @@ class _ChainLoss(torch.autograd.Function):
                 r = total.log().add_(r_2).add_(top)
                 moves += [weights, total]
             K = B @ links[-1]  # Eq. 8
-            log_K = torch.log(K, out=buffer)
+            log_K = torch.clamp_min(K, floor, out=buffer).log_()
             if ctx.faint:
                 log_K.add_(r[:, None])
-                log_K, share = _two_paths(log_K, K <= floor, log_G, log_last)
+                log_K, route = _likelier_path(log_K, K, log_G, log_last)
                 log_last = log_K
-                shares.append(share)
+                routes.append(route)
             else:
                 r_sum += r
             log_sum.add_(log_K)
             links.append(K)
         if steps > 1:
-            X = torch.div(torch.mm(Phi.T, U, out=buffer), links[-1], out=links[-1])
-            if ctx.faint:
-                X.masked_fill_(shares[-1] >= 0, 0)
+            T = torch.mm(Phi.T, U, out=buffer)
+            K = links[-1]
+            links[-1] = _not_faint(T, K, routes[-1]) if ctx.faint else torch.div(T, K, out=K)
         # sum_ij T_ij L_ij = sum_ic phi_ic (L U)_ic: the loss and its derivative in T are O(N² C).
         LU = (U @ log_sum.T).add_(r_sum)  # rows of T sum to one
         LtU = U @ log_sum
         loss = (Phi * LU).sum() / -steps  # Eq. 9
         slope = LU.add_(LtU).sub_((U * LtU).sum(1, keepdim=True))
-        ctx.save_for_backward(Phi, U, slope, *links, *shares, *moves)
+        ctx.save_for_backward(Phi, U, slope, *links, *routes, *moves)
         ctx.steps = steps
         return loss
 
@@ -134,7 +144,7 @@ class _ChainLoss(torch.autograd.Function):
         steps = ctx.steps
         Phi, U, dPhi, *rest = ctx.saved_tensors
         links, rest = rest[:steps], rest[steps:]
-        shares, moves = (rest[: steps - 1], rest[steps - 1 :]) if ctx.faint else ([], rest)
+        routes, moves = (rest[: steps - 1], rest[steps - 1 :]) if ctx.faint else ([], rest)
         H = links[0]
         with outside_autocast(H.device):
             if steps == 1:
@@ -154,13 +164,13 @@ class _ChainLoss(torch.autograd.Function):
                     E.addcmul_(torch.mm(X, links[s - 2].T, out=spare), B)
                     last, X = X, torch.mm(B.T, X, out=spare)
                     if ctx.faint:
-                        by_i = D * shares[s - 2].clamp_min(0)
-                        by_j = (D - by_i).masked_fill_(shares[s - 2] < 0, 0)
+                        by_i = D * routes[s - 2].clamp_min(0)
+                        by_j = D.addcmul_(D, routes[s - 2].abs(), value=-1)
                         E.add_(by_j).diagonal().add_(by_i.sum(1))
                         D = by_i.addmm_(Phi.T, U)
                         D.diagonal().add_(by_j.sum(0))
                         if s > 2:
-                            X += (D / links[s - 2]).masked_fill_(shares[s - 3] >= 0, 0)
+                            X += _not_faint(D, links[s - 2], routes[s - 3])
                     elif s > 2:
                         X.addcdiv_(torch.mm(Phi.T, U, out=buffer), links[s - 2])
                     # Where the next product goes. The first X is not ours to overwrite, and the
