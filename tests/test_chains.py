@@ -118,3 +118,23 @@ def test_faint_or_not_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> No
         loss = cclp.cclp_loss(batch.z_labeled, batch.labels, z, num_classes=3, steps=4)
         results.append((loss, *torch.autograd.grad(loss, z)))
     torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("steps", [3, 6, 20])
+def test_class_scattered_among_another(steps: int, dtype: torch.dtype) -> None:
+    """Every move within the scattered class costs e^-27, a move within the other nothing.
+
+    No transition is out of range, but the ratio of their chains is, and no path joins them.
+    """
+    scattered = torch.arange(8) < 2
+    logits = torch.where(scattered, -27.0, 0.0).expand(8, 8).to(dtype).contiguous()
+    Phi = torch.nn.functional.one_hot(scattered.long()).to(dtype)
+    leaves = logits.requires_grad_(), (0.999 * Phi + 5e-4).requires_grad_()
+    for posteriors in (Phi, leaves[1]):
+        exact = _in_logarithms(logits.detach().double(), posteriors.detach().double(), steps)
+        loss = chain_loss(logits, posteriors, steps)
+        assert loss.item() == pytest.approx(exact.item(), rel=0.02)
+        assert torch.autograd.grad(loss, logits)[0].isfinite().all()
+    for gradient in torch.autograd.grad(chain_loss(*leaves, steps), leaves):
+        assert gradient.isfinite().all()

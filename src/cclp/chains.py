@@ -88,24 +88,26 @@ class _ChainLoss(torch.autograd.Function):
         U = class_shares(Phi)
         log_H = logits.log_softmax(1)  # Eq. 3
         floor = _floor(log_H.dtype)
-        # Rows of B_s sum to one, so no K_s is smaller than the smallest entry of H.
-        seen = values_visible(log_H) and bool(log_H.min() > math.log(floor))
-        ctx.faint = steps > 1 and not seen
         # Denormal numbers are slow to make and to take logarithms of: keep clear of them.
-        smallest = math.log(torch.finfo(log_H.dtype).tiny) + 1
-        H = log_H.clamp_min(smallest).exp_() if ctx.faint else log_H.exp()
-        log_sum = log_H.clone() if ctx.faint else log_H
+        H = log_H.clamp_min(math.log(torch.finfo(log_H.dtype).tiny) + 1).exp_()
         links = [H]  # K_1 ... K_(S-1), then T / K_S, which is all the derivative needs of it
         moves = []  # B_2, and what turns it into B_3 ... B_S: exp(r_(s-1)) and the row sums
         routes = []  # if faint
         r_sum = H.new_zeros(H.shape[0])  # sum of r_s, where log_sum leaves them out
+        log_sum = log_H
+        ctx.faint = False
         if steps > 1:
-            B = B_2 = Phi.T @ Phi
-            if ctx.faint:
-                log_G, log_last = B_2.log().add_(log_H), log_H
-            r = r_2 = _normalise_rows(B_2.mul_(H)).log()
+            B = B_2 = (Phi.T @ Phi).mul_(H)
+            r = r_2 = _normalise_rows(B_2).log()
             moves.append(B_2)
             buffer = torch.empty_like(H)
+            # If rows of B_s sum to one, no K_s is smaller than the smallest entry of H; and they
+            # do, if the weights of B_s are in range, which differ by at most (s-2) min r_2.
+            least = torch.minimum(log_H.min(), (steps - 2) * r_2.min())
+            ctx.faint = not (values_visible(least) and bool(least > math.log(floor)))
+        if ctx.faint:
+            log_G = (Phi.T @ Phi).log_().add_(log_H)
+            log_sum, log_last = log_H.clone(), log_H
         for s in range(2, steps + 1):
             if s > 2:
                 top = r.max()
@@ -115,13 +117,13 @@ class _ChainLoss(torch.autograd.Function):
                 r = total.log().add_(r_2).add_(top)
                 moves += [weights, total]
             K = B @ links[-1]  # Eq. 8
-            log_K = torch.clamp_min(K, floor, out=buffer).log_()
             if ctx.faint:
-                log_K.add_(r[:, None])
+                log_K = torch.clamp_min(K, floor, out=buffer).log_().add_(r[:, None])
                 log_K, route = _likelier_path(log_K, K, log_G, log_last)
                 log_last = log_K
                 routes.append(route)
             else:
+                log_K = torch.log(K, out=buffer)
                 r_sum += r
             log_sum.add_(log_K)
             links.append(K)
