@@ -24,7 +24,7 @@ test: lint
 	$(BIN)/pytest
 
 bench: $(VENV)/installed
-	$(BIN)/python benchmarks/loss.py --out results/loss-benchmark.json
+	$(BIN)/python benchmarks/loss.py --out results/loss-benchmark.json --readme README.md
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .

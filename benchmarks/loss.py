@@ -33,6 +33,7 @@ NETS: dict[str, tuple[Callable[[], Net], tuple[int, int, int]]] = {
     "svhn": (svhn_net, (3, 32, 32)),
     "cifar": (cifar_net, (3, 32, 32)),
 }
+MARKS = "<!-- benchmarks/loss.py writes from here -->", "<!-- to here -->"
 TARGETS = {
     "over_floor": {1000: 1.3, 2000: 1.3},
     "over_transcription": {200: 1.0, 1000: 0.9},
@@ -217,6 +218,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    parser.add_argument("--readme", type=Path, help="put the tables into this file")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for PyTorch")
     parser.add_argument("--seconds", type=float, default=60, help="for each size and each net")
     options = parser.parse_args()
@@ -240,10 +242,19 @@ def main() -> None:
     }
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        partial = options.out.with_name(f".{options.out.name}.partial")
-        partial.write_text(json.dumps(result, indent=2) + "\n")
-        partial.replace(options.out)
-        print(f"Written: {options.out}; the README's tables:\n{markdown(result)}")
+        write(options.out, json.dumps(result, indent=2) + "\n")
+    if options.readme:
+        before, _, rest = options.readme.read_text().partition(MARKS[0])
+        _, _, after = rest.partition(MARKS[1])
+        write(options.readme, f"{before}{MARKS[0]}\n{markdown(result)}\n{MARKS[1]}{after}")
+
+
+def write(path: Path, text: str) -> None:
+    """All of it or nothing."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    partial.replace(path)
+    print(f"Written: {path}")
 
 
 def _processor() -> str:

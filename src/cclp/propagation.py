@@ -93,8 +93,7 @@ def _moves(batch: Batch, logits: Tensor, metric: Metric) -> Tensor:
     else:
         P = similarities(_double(batch.z), metric, first_row=n_l)
     P[:, n_l:].diagonal().fill_(-torch.inf)
-    P.sub_(P.amax(1, keepdim=True)).exp_()
-    return P.div_(P.sum(1, keepdim=True))
+    return P.softmax(1)
 
 
 class _Harmonic(torch.autograd.Function):
@@ -113,7 +112,7 @@ class _Harmonic(torch.autograd.Function):
         jump = smoothing * y.mean(0)
         A = P[:, n_l:] * (smoothing - 1)
         A.diagonal().fill_(1)
-        b = ((1 - smoothing) * y.T @ P[:, :n_l].T).T + jump
+        b = torch.addmm(jump, P[:, :n_l], y, alpha=1 - smoothing)
         # Rows of A are diagonally dominant, so columns of A' are: its pivots stay on the diagonal,
         # nothing but the diagonal is ever subtracted from, and small posteriors keep their digits.
         LU, pivots, _ = torch.linalg.lu_factor_ex(A.mT)
