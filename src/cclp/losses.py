@@ -211,32 +211,17 @@ class CCLPLoss(nn.Module):
             **settings: ``weight``, ``steps``, ``similarity``, ``temperature``, ``bandwidth`` and
                 ``learn_bandwidth`` of :class:`CCLPLoss`.
         """
-        return _ReleasedLoss(num_classes, **settings)
+        return _ReleasedLoss(
+            num_classes,
+            normalization="nodes",
+            propagation="harmonic",
+            smoothing=SMOOTHING,
+            detach_posteriors=False,
+            **settings,
+        )
 
 
 class _ReleasedLoss(CCLPLoss):
-    def __init__(
-        self,
-        num_classes: int,
-        *,
-        weight: float = 1.0,
-        learn_bandwidth: bool = False,
-        steps: int = 3,
-        similarity: Similarity = "dot",
-        temperature: float | None = None,
-        bandwidth: float | Tensor = 1.0,
-    ) -> None:
-        super().__init__(
-            num_classes,
-            weight=weight,
-            learn_bandwidth=learn_bandwidth,
-            steps=steps,
-            similarity=similarity,
-            temperature=temperature,
-            bandwidth=bandwidth,
-            smoothing=SMOOTHING,
-        )
-
     def forward(self, z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor | None) -> Tensor:
         metric = make_metric(self.similarity, self.temperature, self.bandwidth)
         batch = make_batch(z_labeled, labels, z_unlabeled, self.num_classes)
