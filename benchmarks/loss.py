@@ -222,6 +222,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for PyTorch")
     parser.add_argument("--seconds", type=float, default=60, help="for each size and each net")
     options = parser.parse_args()
+    if options.readme:  # before minutes of measuring, and before anything is written
+        text = options.readme.read_text() if options.readme.is_file() else ""
+        if not 0 <= text.find(MARKS[0]) < text.find(MARKS[1]):
+            parser.error(f"--readme: {options.readme} must hold {MARKS[0]!r}, then {MARKS[1]!r}")
     torch.set_num_threads(options.threads)
     result = {
         "command": f"benchmarks/loss.py --threads {options.threads} --seconds {options.seconds:g}",

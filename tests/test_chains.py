@@ -1,5 +1,7 @@
 """Markov chains far beyond the range of a dtype, against sums over all paths in logarithms."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 from torch import Tensor
@@ -38,8 +40,23 @@ def _case(norm: float, tight: bool = False) -> tuple[Tensor, Tensor]:
     return norm * torch.nn.functional.normalize(z), scores.double().softmax(1)
 
 
-def _gradient(loss: Tensor, z: Tensor) -> Tensor:
-    return torch.autograd.grad(loss, z)[0].double()
+class _Compared(NamedTuple):
+    """A loss and its gradient in the embeddings, as computed and exact."""
+
+    loss: float
+    exact: float
+    gradient: Tensor
+    expected: Tensor
+
+
+def _compare(norm: float, dtype: torch.dtype, steps: int, tight: bool = False) -> _Compared:
+    z, Phi = _case(norm, tight)
+    z = z.to(dtype).requires_grad_()
+    wide = z.detach().double().requires_grad_()
+    loss = chain_loss(z @ z.T, Phi.to(dtype), steps)
+    exact = _in_logarithms(wide @ wide.T, Phi, steps)
+    (gradient,), (expected,) = torch.autograd.grad(loss, z), torch.autograd.grad(exact, wide)
+    return _Compared(loss.item(), exact.item(), gradient.double(), expected)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 6])
@@ -48,14 +65,9 @@ def _gradient(loss: Tensor, z: Tensor) -> Tensor:
     [(0.1, torch.float32), (5, torch.float32), (9, torch.float64), (16, torch.float64)],
 )
 def test_within_range_chains_are_exact(norm: float, dtype: torch.dtype, steps: int) -> None:
-    z, Phi = _case(norm)
-    z = z.to(dtype).requires_grad_()
-    wide = z.detach().double().requires_grad_()
-    loss = chain_loss(z @ z.T, Phi.to(dtype), steps)
-    exact = _in_logarithms(wide @ wide.T, Phi, steps)
-    assert loss.item() == pytest.approx(exact.item(), rel=2e-6)
-    expected = _gradient(exact, wide)
-    assert (_gradient(loss, z) - expected).norm() < 1e-4 * expected.norm()
+    loss, exact, gradient, expected = _compare(norm, dtype, steps)
+    assert loss == pytest.approx(exact, rel=2e-6)
+    assert (gradient - expected).norm() < 1e-4 * expected.norm()
 
 
 BEYOND = [(9, torch.float32), (12, torch.float32), (100, torch.float32), (40, torch.float64)]
@@ -65,28 +77,18 @@ BEYOND = [(9, torch.float32), (12, torch.float32), (100, torch.float32), (40, to
 @pytest.mark.parametrize(("norm", "dtype"), BEYOND)
 def test_beyond_the_range_chains_keep_pulling(norm: float, dtype: torch.dtype, steps: int) -> None:
     """With a floor of 1e-30 the gradient would be off by 54 % at norm 9 and 66 % at norm 12."""
-    z, Phi = _case(norm)
-    z = z.to(dtype).requires_grad_()
-    wide = z.detach().double().requires_grad_()
-    loss = chain_loss(z @ z.T, Phi.to(dtype), steps)
-    exact = _in_logarithms(wide @ wide.T, Phi, steps)
-    assert loss.item() == pytest.approx(exact.item(), rel=0.02)
-    expected = _gradient(exact, wide)
-    assert (_gradient(loss, z) - expected).norm() < 0.1 * expected.norm()
+    loss, exact, gradient, expected = _compare(norm, dtype, steps)
+    assert loss == pytest.approx(exact, rel=0.02)
+    assert (gradient - expected).norm() < 0.1 * expected.norm()
 
 
 @pytest.mark.parametrize(("norm", "dtype"), BEYOND)
 def test_beyond_the_range_tight_groups_keep_pulling(norm: float, dtype: torch.dtype) -> None:
     """Many paths are alike here and one stands for them: a bound from above, a similar pull."""
-    z, Phi = _case(norm, tight=True)
-    z = z.to(dtype).requires_grad_()
-    wide = z.detach().double().requires_grad_()
-    loss = chain_loss(z @ z.T, Phi.to(dtype), 3)
-    exact = _in_logarithms(wide @ wide.T, Phi, 3)
-    assert 1 <= loss.item() / exact.item() < 1.05
-    ours, expected = _gradient(loss, z), _gradient(exact, wide)
-    assert 0.8 < ours.norm() / expected.norm() < 1.25
-    assert torch.nn.functional.cosine_similarity(ours.flatten(), expected.flatten(), 0) > 0.8
+    loss, exact, gradient, expected = _compare(norm, dtype, 3, tight=True)
+    assert 1 <= loss / exact < 1.05
+    assert 0.8 < gradient.norm() / expected.norm() < 1.25
+    assert torch.nn.functional.cosine_similarity(gradient.flatten(), expected.flatten(), 0) > 0.8
 
 
 @pytest.mark.parametrize("steps", [2, 3, 6])
