@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from cclp.autograd import first_order, outside_autocast
-from cclp.inputs import at_least_float32, check_embeddings, check_number, values_visible
+from cclp.checks import check_number
+from cclp.inputs import at_least_float32, check_embeddings, values_visible
 
 Similarity = str | Callable[[Tensor], Tensor]
 SIMILARITIES = ("dot", "cosine", "euclidean")

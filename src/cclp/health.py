@@ -8,8 +8,9 @@ from torch import Tensor
 
 from cclp.autograd import outside_autocast
 from cclp.chains import chain_loss, class_shares
+from cclp.checks import check_integer
 from cclp.graph import Similarity, make_metric, similarities
-from cclp.inputs import check_integer, make_batch
+from cclp.inputs import make_batch
 from cclp.propagation import Propagation, check_propagation, check_smoothing, posteriors
 
 

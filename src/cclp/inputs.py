@@ -1,13 +1,12 @@
 """What a caller passes in: checked, cast, and put into one batch, labeled rows first."""
 
-import math
-from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from cclp.autograd import first_order
+from cclp.checks import check_integer
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -26,32 +25,6 @@ class Batch(NamedTuple):
     @property
     def num_labeled(self) -> int:
         return self.y.shape[0]
-
-
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """One of the given strings."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-
-
-def check_number(name: str, value: object, *, above: float | None = None) -> float:
-    """A finite real number, larger than ``above`` if that is given."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    number = float(value)
-    if not math.isfinite(number) or (above is not None and number <= above):
-        expected = "finite" if above is None else f"finite and above {above:g}"
-        raise ValueError(f"{name} must be {expected}, got {value!r}")
-    return number
-
-
-def check_integer(name: str, value: object, *, least: int) -> int:
-    """An integer, at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-    return int(value)
 
 
 def check_embeddings(name: str, z: object) -> Tensor:

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from cclp.autograd import outside_autocast
 from cclp.chains import chain_loss
+from cclp.checks import check_choice, check_integer, check_number
 from cclp.graph import Similarity, make_metric, similarities
-from cclp.inputs import check_choice, check_integer, check_number, make_batch
+from cclp.inputs import make_batch
 from cclp.propagation import Propagation, check_propagation, check_smoothing, posteriors
 from cclp.released import SMOOTHING, released_loss
 

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cclp.inputs import check_integer, check_number
+from cclp.checks import check_integer, check_number
 
 Init = Literal["he", "glorot"]
 
@@ -76,7 +76,7 @@ class GaussianNoise(nn.Module):
 def _conv(inputs: int, outputs: int) -> Iterable[nn.Module]:
     yield nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
     yield nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)  # a decay of 0.99
-    yield nn.ELU()
+    yield nn.ELU(inplace=True)  # batch norm does not need its own output
 
 
 def _convs(inputs: int, *outputs: int) -> Iterable[nn.Module]:
@@ -181,6 +181,6 @@ def mlp(
         layers += [
             nn.Linear(inputs, outputs, bias=False),
             nn.BatchNorm1d(outputs, eps=1e-3, momentum=0.01),
-            nn.ELU(),
+            nn.ELU(inplace=True),
         ]
     return Net(nn.Sequential(*layers), embedding_size, num_classes, dropout=dropout, init="he")

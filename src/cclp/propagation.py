@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from cclp.autograd import first_order, outside_autocast
+from cclp.checks import check_choice, check_number
 from cclp.graph import Metric, Similarity, make_metric, similarities
-from cclp.inputs import Batch, check_choice, check_number, make_batch
+from cclp.inputs import Batch, make_batch
 
 Propagation = Literal["harmonic", "symmetric"]
 PROPAGATIONS = ("harmonic", "symmetric")

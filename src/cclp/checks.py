@@ -1,0 +1,30 @@
+"""Checks of plain values: errors name the argument, what came and what was expected."""
+
+import math
+from numbers import Integral, Real
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """One of the given strings."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_number(name: str, value: object, *, above: float | None = None) -> float:
+    """A finite real number, larger than ``above`` if that is given."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    number = float(value)
+    if not math.isfinite(number) or (above is not None and number <= above):
+        expected = "finite" if above is None else f"finite and above {above:g}"
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
+    return number
+
+
+def check_integer(name: str, value: object, *, least: int) -> int:
+    """An integer, at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return int(value)

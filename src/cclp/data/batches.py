@@ -1,0 +1,123 @@
+"""Which samples a step sees: a pure function of (seed, step, rank).
+
+There is no sampler state. A stream is the endless row of reshuffled epochs of a set; step and rank
+say where in it to read.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclp.data.splits import Indices
+
+_CLASSES, _LABELED, _UNLABELED, _STEP = range(4)
+
+
+class Draw(NamedTuple):
+    """Indices into the training set: of labeled samples, (N_L,), and unlabeled ones, (N_U,)."""
+
+    labeled: Indices
+    unlabeled: Indices
+
+
+class Batches:
+    """Draws of all steps of a run.
+
+    Args:
+        labeled: indices of the labeled samples.
+        labels: their classes. Only classes that occur are drawn.
+        unlabeled: indices of the unlabeled samples; may be empty.
+        per_class: labeled samples of each class in a step. Small classes repeat theirs.
+        unlabeled_batch: unlabeled samples in a step; a small set repeats.
+        labeled_batch: at most so many labeled samples in a step. If there are more classes, each
+            step takes one sample of so many of them, in turns.
+        seed: of the run.
+        world_size: number of processes. They read disjoint parts of the streams.
+
+    Example:
+        >>> batches = Batches(
+        ...     np.arange(4), np.array([0, 0, 1, 1]), np.arange(100), per_class=1,
+        ...     unlabeled_batch=3, seed=0,
+        ... )
+        >>> batches(step=7).labeled.shape, batches(step=7).unlabeled.shape
+        ((2,), (3,))
+        >>> bool((batches(step=7).unlabeled == batches(step=7).unlabeled).all())
+        True
+    """
+
+    def __init__(
+        self,
+        labeled: Indices,
+        labels: Indices,
+        unlabeled: Indices,
+        *,
+        per_class: int,
+        unlabeled_batch: int,
+        labeled_batch: int | None = None,
+        seed: int,
+        world_size: int = 1,
+    ) -> None:
+        self.members = [labeled[labels == c] for c in np.unique(labels)]
+        classes = len(self.members)
+        cap = classes * per_class if labeled_batch is None else labeled_batch
+        self.classes_per_step = min(classes, cap)
+        self.per_class = max(1, min(per_class, cap // classes))
+        self.unlabeled = unlabeled
+        self.unlabeled_batch = unlabeled_batch if len(unlabeled) else 0
+        self.seed = seed
+        self.world_size = world_size
+
+    def __call__(self, step: int, rank: int = 0) -> Draw:
+        turn = step * self.world_size + rank
+        labeled = [
+            self.members[c][
+                self._read(len(self.members[c]), turn, self.per_class, _LABELED, int(c))
+            ]
+            for c in self._classes(turn)
+        ]
+        unlabeled = self.unlabeled[
+            self._read(len(self.unlabeled), turn, self.unlabeled_batch, _UNLABELED)
+        ]
+        return Draw(np.concatenate(labeled), unlabeled)
+
+    def _classes(self, turn: int) -> Indices:
+        """Different classes for a step; over an epoch of turns every class has its turn."""
+        count = len(self.members)
+        if self.classes_per_step == count:
+            return np.arange(count)
+        turns = -(-count // self.classes_per_step)
+        order = _permutation(count, (self.seed, _CLASSES, turn // turns))
+        first = turn % turns * self.classes_per_step
+        return order[np.arange(first, first + self.classes_per_step) % count]
+
+    def _read(self, size: int, turn: int, count: int, *stream: int) -> Indices:
+        """Places ``turn * count`` up to ``(turn + 1) * count`` of a stream over ``size`` items."""
+        if count == 0:
+            return np.empty(0, np.int64)
+        place = np.arange(turn * count, (turn + 1) * count)
+        epochs = place // size
+        return np.concatenate(
+            [
+                _permutation(size, (self.seed, *stream, int(epoch)))[place[epochs == epoch] % size]
+                for epoch in np.unique(epochs)
+            ]
+        )
+
+
+@lru_cache(maxsize=256)
+def _permutation(size: int, key: tuple[int, ...]) -> NDArray[np.int64]:
+    """Cached for speed only: the answer depends on nothing else."""
+    order = np.random.default_rng(key).permutation(size)
+    order.flags.writeable = False
+    return order
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """One number for all other randomness of a step: noise, dropout, perturbations.
+
+    Step −1 is what comes before the first: the initial weights.
+    """
+    sequence = np.random.SeedSequence((seed, _STEP, step + 1, rank))
+    return int(sequence.generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,24 @@
+"""Files that are whole or not there: written beside their place, then moved into it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that a crash at any moment leaves the old content or the new."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write readable JSON; NaN and infinity, which JSON has not, are refused."""
+    write_bytes(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())

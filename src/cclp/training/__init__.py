@@ -1,0 +1,1 @@
+"""What to run (recipe, config), the loop, and what a run leaves behind."""

@@ -1,0 +1,95 @@
+"""Checkpoints: weights and optimizer in safetensors, the rest and a hash in JSON beside it.
+
+The JSON file is written last: a checkpoint without one was never finished and is passed over.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from cclp.files import write_bytes, write_json
+
+KEPT = 2
+
+
+class Checkpoint(NamedTuple):
+    """The state after ``step`` steps.
+
+    Attributes:
+        step: how many are done.
+        tensors: weights, buffers and the optimizer's state, by name.
+        info: plain values.
+    """
+
+    step: int
+    tensors: dict[str, Tensor]
+    info: dict[str, Any]
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint, then remove all but the last two.
+
+    Raises:
+        FloatingPointError: if a tensor holds a number that is not finite. Nothing is written.
+    """
+    for name, tensor in checkpoint.tensors.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise FloatingPointError(name)
+    content = save({name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()})
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{checkpoint.step:08d}.safetensors"
+    write_bytes(path, content)
+    write_json(
+        path.with_suffix(".json"),
+        {
+            "step": checkpoint.step,
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "info": checkpoint.info,
+        },
+    )
+    steps = sorted(folder.glob("*.json"))
+    for old in steps[:-KEPT]:
+        old.unlink()
+    kept = {path.stem for path in steps[-KEPT:]}
+    for tensors in folder.glob("*.safetensors"):
+        if tensors.stem not in kept:
+            tensors.unlink()
+
+
+def load_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """The newest checkpoint that is whole, or None if there never was one.
+
+    Args:
+        folder: of the checkpoints.
+        warn: called with a sentence for each damaged one.
+
+    Raises:
+        ValueError: if there are checkpoints and all are damaged.
+    """
+    found = sorted(folder.glob("*.json"), reverse=True)
+    for path in found:
+        try:
+            return _read(path)
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            warn(f"Checkpoint {path.stem} is damaged ({error}); falling back to the one before.")
+    if found:
+        raise ValueError(
+            f"no checkpoint in {folder} can be read; remove that folder to begin again at step 0"
+        )
+    return None
+
+
+def _read(path: Path) -> Checkpoint:
+    about = json.loads(path.read_text())
+    content = path.with_suffix(".safetensors").read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != about["sha256"]:
+        raise ValueError(f"SHA-256 is {found[:12]}…, expected {about['sha256'][:12]}…")
+    return Checkpoint(int(about["step"]), load(content), dict(about["info"]))

@@ -1,0 +1,173 @@
+"""Algorithm 1, a step at a time, on Lightning Fabric. What a run writes is in run.py."""
+
+import random
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+
+from cclp.data.batches import Batches, step_seed
+from cclp.data.catalog import Dataset
+from cclp.methods.base import Method, Step
+from cclp.nets import Net, cifar_net, mlp, mnist_net, svhn_net
+from cclp.training.recipe import Recipe
+
+
+class Outcome(NamedTuple):
+    """What a training step leaves to be looked at.
+
+    Attributes:
+        done: number of steps done.
+        terms: of the loss.
+        learning_rate: of the step.
+        z_labeled, labels, z_unlabeled: its embeddings, detached.
+        seconds: it took.
+    """
+
+    done: int
+    terms: dict[str, float]
+    learning_rate: float
+    z_labeled: Tensor
+    labels: Tensor
+    z_unlabeled: Tensor | None
+    seconds: float
+
+
+class Objective(nn.Module):
+    """Everything that turns a step's samples into terms of the loss, behind one forward pass.
+
+    One pass of one module is what DDP asks for; inside it the network may run many times. Its state
+    is all there is to save besides the optimizer's.
+    """
+
+    def __init__(self, normalizer: nn.Module, net: Net, methods: list[Method]) -> None:
+        super().__init__()
+        self.normalizer = normalizer
+        self.net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.methods = nn.ModuleList(methods)
+        self.uses_unlabeled = any(method.uses_unlabeled for method in methods)
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """Raw samples as the network takes them."""
+        x = self.normalizer(x)
+        return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+    def forward(
+        self, x_labeled: Tensor, labels: Tensor, x_unlabeled: Tensor | None, progress: float
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
+        """Terms of the loss by name, and both embeddings, detached."""
+        x_labeled = self.inputs(x_labeled)
+        z_labeled = self.net.features(x_labeled)
+        z_unlabeled = None
+        if x_unlabeled is not None:  # a pass of its own, with its own batch statistics
+            x_unlabeled = self.inputs(x_unlabeled)
+            z_unlabeled = self.net.features(x_unlabeled)
+        logits = self.net.classifier(z_labeled)
+        step = Step(
+            self.net, x_labeled, labels, x_unlabeled, z_labeled, z_unlabeled, logits, progress
+        )
+        terms = {name: term for method in self.methods for name, term in method(step).items()}
+        return terms, z_labeled.detach(), None if z_unlabeled is None else z_unlabeled.detach()
+
+
+def make_net(recipe: Recipe, data: Dataset) -> Net:
+    """The recipe's network for these inputs and classes."""
+    shape = data.train_x.shape[1:]
+    if recipe.net == "mlp":
+        return mlp(int(np.prod(shape)), data.num_classes)
+    make = {"mnist": mnist_net, "svhn": svhn_net, "cifar": cifar_net}[recipe.net]
+    return make(data.num_classes, shape[0])
+
+
+def make_optimizer(objective: Objective, recipe: Recipe) -> Adam:
+    """Adam; its weight decay is the gradient of ½λΣw², on weights of layers and nothing else."""
+    net = objective.net
+    decay: dict[Tensor, float] = {
+        module.weight: l2
+        for part, l2 in ((net.features, recipe.l2_features), (net.classifier, recipe.l2_classifier))
+        for module in part.modules()
+        if isinstance(module, nn.Conv2d | nn.Linear)
+    }
+    groups: dict[float, list[Tensor]] = {}
+    for parameter in objective.parameters():
+        groups.setdefault(decay.get(parameter, 0.0), []).append(parameter)
+    return Adam(
+        [{"params": group, "weight_decay": l2} for l2, group in groups.items()],
+        lr=recipe.learning_rate,
+        eps=recipe.adam_eps,
+    )
+
+
+def reseed(seed: int, step: int, rank: int) -> None:
+    """Make all randomness of a step a function of (seed, step, rank)."""
+    number = step_seed(seed, step, rank)
+    torch.manual_seed(number)
+    np.random.seed(number % 2**32)
+    random.seed(number)
+
+
+def train_steps(
+    fabric: Fabric,
+    objective: nn.Module,
+    optimizer: Optimizer,
+    batches: Batches,
+    x: NDArray[np.generic],
+    y: NDArray[np.int64],
+    recipe: Recipe,
+    seed: int,
+    first: int = 0,
+) -> Iterator[Outcome]:
+    """Train from step ``first`` to the recipe's last; yields after each step.
+
+    Args:
+        fabric: device, precision and strategy.
+        objective: an :class:`Objective` that Fabric has set up, with ``optimizer``.
+        batches: which samples each step sees.
+        x, y: the training set.
+        recipe: of which the learning rates and the number of steps are used.
+        seed: of all randomness within a step.
+
+    Raises:
+        FloatingPointError: before the update, if a term of the loss is not finite.
+    """
+    objective.train()
+    for step in range(first, recipe.steps):
+        begun = time.perf_counter()
+        reseed(seed, step, fabric.global_rank)
+        draw = batches(step, fabric.global_rank)
+        x_labeled, labels, x_unlabeled = fabric.to_device(
+            (
+                torch.from_numpy(x[draw.labeled]),
+                torch.from_numpy(y[draw.labeled]),
+                torch.from_numpy(x[draw.unlabeled]) if len(draw.unlabeled) else None,
+            )
+        )
+        learning_rate = recipe.learning_rate_at(step)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate
+
+        terms, z_labeled, z_unlabeled = objective(
+            x_labeled, labels, x_unlabeled, step / recipe.steps
+        )
+        values = {name: term.item() for name, term in terms.items()}
+        if not np.isfinite(list(values.values())).all():
+            what = ", ".join(f"{name} = {value}" for name, value in values.items())
+            raise FloatingPointError(f"the loss is not finite at step {step + 1}: {what}")
+        optimizer.zero_grad()
+        fabric.backward(torch.stack(list(terms.values())).sum())
+        optimizer.step()
+        yield Outcome(
+            step + 1,
+            values,
+            learning_rate,
+            z_labeled,
+            labels,
+            z_unlabeled,
+            time.perf_counter() - begun,
+        )

@@ -1,0 +1,135 @@
+"""What a person sees while a run goes on: a bar on a terminal, now and then a line elsewhere."""
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+class Reporter:
+    """Says nothing: for programs that train quietly."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        pass
+
+    def begin(self, title: str, done: int, steps: int) -> None:
+        """Training goes on after ``done`` of ``steps``."""
+
+    def step(self, done: int, terms: Mapping[str, float], seconds: float) -> None:
+        """A step is done, and took so long."""
+
+    def error(self, done: int, error: float) -> None:
+        """The net was evaluated."""
+
+    def say(self, text: str) -> None:
+        """A sentence for the user, not to be missed."""
+
+
+class Speaking(Reporter):
+    """Says only what is not to be missed."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.title = ""
+        self.done = self.steps = 0
+        self.terms = ""
+        self.latest_error = ""
+        self.seconds = 0.0
+
+    def begin(self, title: str, done: int, steps: int) -> None:
+        self.title, self.done, self.steps = title, done, steps
+
+    def step(self, done: int, terms: Mapping[str, float], seconds: float) -> None:
+        self.done = done
+        self.seconds = 0.9 * self.seconds + 0.1 * seconds if self.seconds else seconds
+        self.terms = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
+
+    def error(self, done: int, error: float) -> None:
+        self.latest_error = f"error {error:.2%}"
+
+    def say(self, text: str) -> None:
+        self.console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+    @property
+    def rate(self) -> str:
+        return f"{1 / self.seconds:.1f} steps/s" if self.seconds else ""
+
+
+class Bar(Speaking):
+    """A progress bar that stays at the bottom of the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(),
+            console=console,
+            expand=True,
+        )
+
+    def begin(self, title: str, done: int, steps: int) -> None:
+        super().begin(title, done, steps)
+        self.task = self.progress.add_task(escape(title), total=steps, completed=done, facts="")
+        self.progress.start()
+
+    def step(self, done: int, terms: Mapping[str, float], seconds: float) -> None:
+        super().step(done, terms, seconds)
+        facts = "  ".join(filter(None, [self.terms, self.latest_error, self.rate]))
+        self.progress.update(self.task, completed=done, facts=escape(facts))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.progress.stop()
+
+
+class Lines(Speaking):
+    """A plain line at evaluations and every half minute, for logs and pipes."""
+
+    def begin(self, title: str, done: int, steps: int) -> None:
+        super().begin(title, done, steps)
+        self.last_line = time.monotonic()
+
+    def step(self, done: int, terms: Mapping[str, float], seconds: float) -> None:
+        super().step(done, terms, seconds)
+        if time.monotonic() - self.last_line >= _SECONDS_BETWEEN_LINES:
+            self._line()
+
+    def error(self, done: int, error: float) -> None:
+        super().error(done, error)
+        self._line()
+
+    def _line(self) -> None:
+        minutes = (self.steps - self.done) * self.seconds / 60
+        left = f"{minutes:.1f} min left" if minutes else ""
+        facts = [f"step {self.done}/{self.steps}", self.terms, self.latest_error, self.rate, left]
+        self.say(f"{self.title}: " + "  ".join(filter(None, facts)))
+        self.last_line = time.monotonic()
+
+
+def make_reporter(quiet: bool) -> Reporter:
+    """A bar on a terminal, lines elsewhere, warnings alone if quiet; on standard error."""
+    console = Console(stderr=True)
+    if quiet:
+        return Speaking(console)
+    return Bar(console) if console.is_terminal else Lines(console)
