@@ -11,15 +11,15 @@ import cclp
 from examples import moons
 
 
-def _modules_after(statement: str) -> set[str]:
+def modules_after(statement: str) -> set[str]:
     code = f"import sys; {statement}; print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
 
 def test_import_is_lazy() -> None:
-    assert "torch" not in _modules_after("import cclp")
-    loaded = _modules_after("import cclp; cclp.CCLPLoss; cclp.graph_health")
+    assert "torch" not in modules_after("import cclp")
+    loaded = modules_after("import cclp; cclp.CCLPLoss; cclp.graph_health")
     assert "torch" in loaded
     assert loaded.isdisjoint({"scipy", "sklearn", "matplotlib", "lightning_fabric"})
 

@@ -41,7 +41,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """
     for name, tensor in checkpoint.tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise FloatingPointError(name)
+            raise FloatingPointError(f"{name} is not finite after step {checkpoint.step}")
     content = save({name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()})
     folder.mkdir(exist_ok=True)
     path = folder / f"{checkpoint.step:08d}.safetensors"

@@ -1,0 +1,201 @@
+"""The command line, as a person and as a scheduler meet it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cclp.cli import StopOnSignal, main
+from tests.runs import last_weights, metrics, write_mnist
+from tests.test_package import modules_after
+
+SMALL = [
+    "train", "digits", "--labels", "20", "--per-class", "2", "--unlabeled-batch", "20",
+    "--steps", "600", "--evaluate-every", "200", "--checkpoint-every", "10",
+]  # fmt: skip
+
+
+def call(*arguments: str) -> int:
+    """Run a command in this process; returns the exit code."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "cclp", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_checkpoint(process: subprocess.Popen[str], run: Path, beyond: int) -> int:
+    """Wait until a checkpoint later than step ``beyond`` is there; returns its step."""
+    for _ in range(6000):
+        steps = [int(path.stem) for path in (run / "checkpoint").glob("*.json")]
+        if max(steps, default=0) > beyond:
+            return max(steps)
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    raise AssertionError("no checkpoint in a minute")
+
+
+def test_interrupted_killed_and_resumed_equals_undisturbed(tmp_path: Path) -> None:
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    first = start(*SMALL, "--out", str(out))
+    wait_for_checkpoint(first, out, 0)
+    first.send_signal(signal.SIGINT)
+    printed, said = first.communicate(timeout=60)
+    assert first.returncode == 130
+    assert printed == ""
+    assert f"saved. Go on with: cclp train --resume {out}\n" in said
+    assert "Traceback" not in said
+
+    second = start("train", "--resume", str(out))
+    interrupted = max(int(path.stem) for path in (out / "checkpoint").glob("*.json"))
+    assert 0 < interrupted < 600
+    wait_for_checkpoint(second, out, interrupted)
+    second.send_signal(signal.SIGKILL)
+    second.communicate()
+    assert second.returncode == -signal.SIGKILL
+    assert not (out / "result.json").exists()
+
+    third = start("train", "--resume", str(out), "--quiet")
+    printed, said = third.communicate(timeout=120)
+    assert third.returncode == 0
+    assert said == ""
+    assert printed.startswith("error ")
+
+    assert call(*SMALL, "--quiet", "--out", str(whole)) == 0
+    assert last_weights(out) == last_weights(whole)
+    assert metrics(out) == metrics(whole)
+    assert [path.name for path in sorted((out / "embedding").iterdir())] == [
+        "00000200.npz", "00000400.npz", "00000600.npz",
+    ]  # fmt: skip
+    for path in (whole / "embedding").iterdir():
+        assert (out / "embedding" / path.name).read_bytes() == path.read_bytes()
+    results = [json.loads((run / "result.json").read_text()) for run in (out, whole)]
+    assert [result.pop("restarts") for result in results] == [2, 0]
+    for result in results:
+        assert result.pop("seconds") > 0
+    assert results[0] == results[1]
+
+
+def test_a_run_prints_its_error_and_where_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_mnist(tmp_path / "data")
+    arguments = [
+        "train", "mnist", "--labels", "all", "--recipe", "fast", "--steps", "2", "--seed", "3",
+        "--data-dir", str(tmp_path / "data"), "--out", str(tmp_path / "run"), "--per-class", "1",
+        "--unlabeled-batch", "2",
+    ]  # fmt: skip
+    assert call(*arguments) == 0
+    output = capsys.readouterr()
+    assert output.out.startswith("error ")
+    assert f"on 20 images (test set), 60 labels, 2 steps, 0.0 min: {tmp_path}/run\n" in output.out
+    assert "cclp on mnist: step 2/2  cross_entropy " in output.err
+    config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert (config["labels"], config["seed"]) == (None, 3)
+    assert config["recipe"]["per_class"] == 1
+
+    assert call("train", "--resume", str(tmp_path / "run")) == 0
+    assert "is finished: nothing to resume." in capsys.readouterr().err
+
+
+def test_default_directory_says_what_the_run_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(*SMALL[:8], "--steps", "1", "--quiet", "--method", "supervised") == 0
+    assert (tmp_path / "runs" / "digits-20-digits-supervised-seed0" / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train digit", "'digit' is not one of 'digits', 'mnist'"),
+        ("train --labesl 5", "No such option"),
+        ("train --labels few", "must be a number or 'all', got 'few'"),
+        ("train --labels 3", "labels must be from 10 (one per class) to 1347 (all), got 3"),
+        ("train --labels 1", "labels must be at least 2"),
+        ("train --recipe paper", "recipe 'paper' is for mnist, svhn and cifar10"),
+        ("train mnist --recipe digits", "recipe 'digits' is for digits, got data 'mnist'"),
+        ("train mnist", "mnist needs its four IDX files: name their folder with --data-dir"),
+        ("train mnist --data-dir nowhere", "no train-images-idx3-ubyte"),
+        ("train --steps 0", "steps must be at least 1"),
+        ("train --steps many", "'many' is not a valid integer"),
+        ("train --method ccpl", "'ccpl' is not one of 'supervised', 'cclp'"),
+        ("train --held-out 2000", "held_out must be from 0 to 1346, got 2000"),
+        ("train --resume nowhere", "nowhere is not a run directory"),
+        ("train --resume nowhere --steps 3", "everything from the run: leave out --steps"),
+        ("train digits --resume nowhere", "everything from the run: leave out data"),
+        ("train --accelerator cuda", "accelerator 'cuda' is not on this machine"),
+        ("train --out .", "exists and is never overwritten"),
+        ("trian", "No such command 'trian'"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    arguments: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CCLP_DATA", raising=False)
+    (tmp_path / "mine").write_text("precious")
+    assert call(*arguments.split()) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("cclp: ")
+    assert output.err.count("\n") == 1
+    assert message in output.err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_diverging_run_ends_with_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "cclp.methods.supervised.F.cross_entropy",
+        lambda logits, labels: logits.sum() * float("nan"),
+    )
+    assert call(*SMALL, "--quiet", "--out", str(tmp_path / "run")) == 1
+    error = capsys.readouterr().err
+    assert "the loss is not finite at step 1: cross_entropy = nan" in error
+    assert error.count("\n") == 1
+
+
+def test_help_teaches_and_loads_nothing_heavy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("train", "--help") == 0
+    text = capsys.readouterr().out
+    for flag in ("--labels", "--method", "--recipe", "--seed", "--out", "--resume", "--data-dir"):
+        assert flag in text
+    assert "cclp train mnist --labels 100 --recipe fast" in text
+    assert call() == 2  # no command: the help, as an error
+    assert "train" in capsys.readouterr().out
+    assert call("--version") == 0
+    loaded = modules_after("import cclp.cli; cclp.cli.make_config('digits', 50, None, None)")
+    assert loaded.isdisjoint({"torch", "sklearn", "scipy", "lightning_fabric", "matplotlib"})
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_and_the_second_acts(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    said: list[str] = []
+    with StopOnSignal(said.append) as should_stop:
+        assert not should_stop()
+        os.kill(os.getpid(), number)
+        assert should_stop()
+        assert should_stop.number == number
+        assert signal.getsignal(number) is before
+    assert said == ["Stopping after this step; once more to stop at once."]

@@ -1,0 +1,248 @@
+"""The loop is Algorithm 1: checked against a step written out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+import cclp
+from cclp.data.batches import Batches
+from cclp.data.catalog import load
+from cclp.data.normalize import fit_normalizer
+from cclp.data.splits import make_split
+from cclp.methods import METHODS, make_methods
+from cclp.methods.base import Method, Step
+from cclp.nets import mlp, mnist_net
+from cclp.training.loop import Objective, make_net, make_optimizer, reseed, train_steps
+from cclp.training.recipe import make_recipe
+
+DATA = load("digits")
+RECIPE = replace(make_recipe("digits", "digits", all_labels=False), steps=5, per_class=2, net="mlp")
+X_LABELED = torch.tensor(DATA.train_x[:20])
+Y = torch.tensor(DATA.train_y[:20])
+X_UNLABELED = torch.tensor(DATA.train_x[20:60])
+
+
+def make_objective(method: str = "cclp") -> Objective:
+    torch.manual_seed(0)
+    normalizer = fit_normalizer("zscore", DATA.train_x)
+    return Objective(normalizer, mlp(64, 10), make_methods(method, 10, {}))
+
+
+def batches(unlabeled: int = 30) -> Batches:
+    split = make_split(DATA.train_y, 40, 0, seed=0)
+    return Batches(
+        split.labeled,
+        DATA.train_y[split.labeled],
+        split.unlabeled,
+        per_class=2,
+        unlabeled_batch=unlabeled,
+        seed=0,
+    )
+
+
+def gradients(module: nn.Module) -> dict[str, Tensor | None]:
+    return {name: parameter.grad for name, parameter in module.named_parameters()}
+
+
+def total(terms: dict[str, Tensor]) -> Tensor:
+    return torch.stack(list(terms.values())).sum()
+
+
+def test_terms_and_gradients_are_those_written_by_hand() -> None:
+    objective, plain = make_objective(), make_objective()
+    torch.manual_seed(1)
+    terms, z_labeled, z_unlabeled = objective(X_LABELED, Y, X_UNLABELED, 0.0)
+    total(terms).backward()  # type: ignore[no-untyped-call]
+
+    torch.manual_seed(1)
+    net = plain.net
+    mean, std = float(DATA.train_x.mean()), float(DATA.train_x.std())
+    z_l = net.features((X_LABELED - mean) / std)
+    z_u = net.features((X_UNLABELED - mean) / std)
+    cross_entropy = F.cross_entropy(net.classifier(z_l), Y)
+    compactness = cclp.cclp_loss(z_l, Y, z_u, num_classes=10)
+    (cross_entropy + compactness).backward()  # type: ignore[no-untyped-call]
+
+    assert z_unlabeled is not None
+    assert not z_labeled.requires_grad
+    torch.testing.assert_close(z_labeled, z_l.detach())
+    torch.testing.assert_close(z_unlabeled, z_u.detach())
+    torch.testing.assert_close(terms["cross_entropy"], cross_entropy)
+    torch.testing.assert_close(terms["cclp"], compactness)
+    torch.testing.assert_close(gradients(objective.net), gradients(net), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(dict(objective.net.named_buffers()), dict(net.named_buffers()))
+
+
+def test_cclp_gives_the_classifier_no_gradient_and_the_features_some() -> None:
+    objective = make_objective()
+    terms, _, _ = objective(X_LABELED, Y, X_UNLABELED, 0.0)
+    terms["cclp"].backward(retain_graph=True)
+    assert all(grad is None for grad in gradients(objective.net.classifier).values())
+    assert all(grad is not None for grad in gradients(objective.net.features).values())
+    terms["cross_entropy"].backward()
+    assert all(grad is not None for grad in gradients(objective.net.classifier).values())
+
+
+def test_supervised_ignores_unlabeled_samples() -> None:
+    objective = make_objective("supervised")
+    assert not objective.uses_unlabeled
+    assert make_objective("cclp").uses_unlabeled
+    terms, _, _ = objective(X_LABELED, Y, None, 0.0)
+    assert set(terms) == {"cross_entropy"}
+
+
+def test_methods_compose_in_order_and_refuse_unknown_names() -> None:
+    assert list(METHODS) == ["supervised", "cclp"]
+    made = make_methods("cclp", 10, {"cclp": {"weight": 0.25, "steps": 5}})
+    assert [type(method).__name__ for method in made] == ["Supervised", "CCLP"]
+    step = make_step()
+    once = make_methods("cclp", 10, {"cclp": {"steps": 5}})[1](step)["cclp"]
+    torch.testing.assert_close(made[1](step)["cclp"], 0.25 * once)
+    with pytest.raises(ValueError, match="one of supervised, cclp, got 'vta'"):
+        make_methods("vta", 10, {})
+
+
+def make_step() -> Step:
+    torch.manual_seed(2)
+    z = torch.randn(60, 8)
+    net = mlp(64, 10)
+    return Step(net, X_LABELED, Y, X_UNLABELED, z[:20], z[20:], torch.randn(20, 10), 0.0)
+
+
+def test_health_looks_at_the_graph_the_loss_uses() -> None:
+    settings = {"steps": 2, "similarity": "cosine", "temperature": 0.3}
+    supervised, method = make_methods("cclp", 10, {"cclp": settings})
+    step = make_step()
+    assert supervised.health(step.z_labeled, step.labels, step.z_unlabeled) is None
+    assert method.health(step.z_labeled, step.labels, step.z_unlabeled) == cclp.graph_health(
+        step.z_labeled,
+        step.labels,
+        step.z_unlabeled,
+        num_classes=10,
+        steps=2,
+        similarity="cosine",
+        temperature=0.3,
+    )
+
+
+def test_l2_is_on_weights_of_layers_only() -> None:
+    objective = make_objective()
+    recipe = replace(RECIPE, l2_features=0.3, l2_classifier=0.7)
+    optimizer = make_optimizer(objective, recipe)
+    found = {
+        id(parameter): group["weight_decay"]
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    for name, parameter in objective.named_parameters():
+        layer = objective.get_submodule(name.rpartition(".")[0])
+        weight = isinstance(layer, nn.Linear) and name.endswith("weight")
+        expected = (0.7 if "classifier" in name else 0.3) if weight else 0.0
+        assert found[id(parameter)] == expected, name
+    assert len(found) == len(list(objective.parameters()))
+
+
+def test_training_is_plain_adam_on_the_drawn_batches() -> None:
+    fabric = Fabric(accelerator="cpu", devices=1)
+    objective, plain = make_objective(), make_objective()
+    optimizer = make_optimizer(objective, RECIPE)
+    module, stepper = fabric.setup(objective, optimizer)
+    source = batches()
+    outcomes = list(
+        train_steps(fabric, module, stepper, source, DATA.train_x, DATA.train_y, RECIPE, seed=4)
+    )
+    assert [outcome.done for outcome in outcomes] == [1, 2, 3, 4, 5]
+    assert [outcome.learning_rate for outcome in outcomes] == [
+        RECIPE.learning_rate_at(step) for step in range(5)
+    ]
+
+    by_hand = make_optimizer(plain, RECIPE)
+    for step in range(5):
+        reseed(4, step, 0)
+        draw = source(step)
+        for group in by_hand.param_groups:
+            group["lr"] = RECIPE.learning_rate_at(step)
+        terms, _, _ = plain(
+            torch.tensor(DATA.train_x[draw.labeled]),
+            torch.tensor(DATA.train_y[draw.labeled]),
+            torch.tensor(DATA.train_x[draw.unlabeled]),
+            step / 5,
+        )
+        by_hand.zero_grad()
+        total(terms).backward()  # type: ignore[no-untyped-call]
+        by_hand.step()
+        assert outcomes[step].terms == pytest.approx(
+            {name: term.item() for name, term in terms.items()}, rel=1e-6
+        )
+    torch.testing.assert_close(objective.state_dict(), plain.state_dict())
+
+
+def test_a_step_depends_on_seed_step_and_rank_alone() -> None:
+    reseed(1, 2, 0)
+    once = torch.rand(3), np.random.rand(), torch.rand(1)
+    torch.rand(100)
+    reseed(1, 2, 0)
+    again = torch.rand(3), np.random.rand(), torch.rand(1)
+    torch.testing.assert_close(once, again, rtol=0, atol=0)
+    reseed(1, 2, 1)
+    assert torch.rand(3).tolist() != once[0].tolist()
+
+
+class Explodes(Method):
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        return {"bang": step.logits.sum() * float("nan")}
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
+    fabric = Fabric(accelerator="cpu", devices=1)
+    objective = make_objective()
+    objective.methods.append(Explodes())
+    before = {name: value.clone() for name, value in objective.net.named_parameters()}
+    module, stepper = fabric.setup(objective, make_optimizer(objective, RECIPE))
+    with pytest.raises(FloatingPointError, match=r"not finite at step 1: cross_.*bang = nan"):
+        next(train_steps(fabric, module, stepper, batches(), DATA.train_x, DATA.train_y, RECIPE, 0))
+    torch.testing.assert_close(dict(objective.net.named_parameters()), before)
+
+
+@pytest.mark.parametrize("unlabeled", [0, 30])
+def test_classes_of_one_sample_and_no_unlabeled_samples(unlabeled: int) -> None:
+    fabric = Fabric(accelerator="cpu", devices=1)
+    objective = make_objective()
+    module, stepper = fabric.setup(objective, make_optimizer(objective, RECIPE))
+    one_each = make_split(DATA.train_y, 10, 0, seed=0)
+    source = Batches(
+        one_each.labeled,
+        DATA.train_y[one_each.labeled],
+        one_each.unlabeled,
+        per_class=3,
+        unlabeled_batch=unlabeled,
+        seed=0,
+    )
+    for outcome in train_steps(
+        fabric, module, stepper, source, DATA.train_x, DATA.train_y, RECIPE, 0
+    ):
+        assert len(outcome.labels) == 30
+        assert (outcome.z_unlabeled is None) == (unlabeled == 0)
+
+
+@pytest.mark.parametrize(("net", "size"), [("mnist", 128), ("svhn", 128), ("cifar", 192)])
+def test_nets_follow_the_data(net: str, size: int) -> None:
+    made = make_net(replace(RECIPE, net=net), DATA)  # type: ignore[arg-type]
+    assert made.embedding_size == size
+    first = next(module for module in made.modules() if isinstance(module, nn.Conv2d))
+    assert first.in_channels == 1
+
+
+def test_images_are_channels_last() -> None:
+    objective = Objective(fit_normalizer("zscore", DATA.train_x), mnist_net(), [])
+    for module in objective.modules():
+        if isinstance(module, nn.Conv2d):
+            assert module.weight.is_contiguous(memory_format=torch.channels_last)
+    x = objective.inputs(torch.zeros(2, 3, 8, 8))
+    assert x.is_contiguous(memory_format=torch.channels_last)
+    assert not x.is_contiguous()

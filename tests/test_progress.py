@@ -1,0 +1,74 @@
+"""What a person sees: a bar on a terminal, lines elsewhere, warnings always."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from cclp.training import progress
+from cclp.training.progress import Bar, Lines, Reporter, Speaking, make_reporter
+
+
+def play(report: Reporter) -> None:
+    with report:
+        report.begin("cclp on digits", 10, 20)
+        for done in range(11, 16):
+            report.step(done, {"cross_entropy": 0.5, "cclp": 3.25}, 0.5)
+        report.error(15, 0.0123)
+        report.step(16, {"cross_entropy": 0.25, "cclp": 3.0}, 0.5)
+        report.say("Beware [of] dogs.")
+
+
+def console(*, terminal: bool) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=140)
+
+
+def text(of: Console) -> str:
+    assert isinstance(of.file, io.StringIO)
+    return of.file.getvalue()
+
+
+def test_lines() -> None:
+    screen = console(terminal=False)
+    play(Lines(screen))
+    assert text(screen).splitlines() == [
+        "cclp on digits: step 15/20  cross_entropy 0.500  cclp 3.250  error 1.23%  2.0 steps/s  "
+        "0.0 min left",
+        "Beware [of] dogs.",
+    ]
+
+
+def test_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    screen = console(terminal=False)
+    play(Lines(screen))
+    assert len(text(screen).splitlines()) == 8
+
+
+def test_bar() -> None:
+    screen = console(terminal=True)
+    play(Bar(screen))
+    shown = text(screen)
+    for part in (
+        "cclp on digits",
+        "16/20",
+        "cclp 3.000",
+        "error 1.23%",
+        "2.0 steps/s",
+        "[of] dogs",
+    ):
+        assert part in shown
+
+
+def test_quiet_says_warnings_only() -> None:
+    screen = console(terminal=True)
+    play(Speaking(screen))
+    assert text(screen).strip() == "Beware [of] dogs."
+
+
+def test_the_right_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert type(make_reporter(quiet=True)) is Speaking
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert type(make_reporter(quiet=False)) is Bar
+    monkeypatch.delenv("FORCE_COLOR")
+    assert type(make_reporter(quiet=False)) is Lines

@@ -1,0 +1,113 @@
+"""Recipes hold the published numbers; a configuration survives JSON and refuses nonsense."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cclp.training.config import Config
+from cclp.training.recipe import OneCycle, Recipe, make_recipe
+from tests.runs import tiny_config
+
+
+def test_paper_mnist() -> None:
+    recipe = make_recipe("paper", "mnist", all_labels=False)
+    assert (recipe.net, recipe.steps, recipe.per_class, recipe.unlabeled_batch) == (
+        "mnist", 45_000, 10, 100,
+    )  # fmt: skip
+    assert (recipe.l2_features, recipe.l2_classifier, recipe.adam_eps) == (1e-4, 1e-4, 1e-7)
+    assert (recipe.weight, recipe.chain_steps, recipe.similarity) == (1.0, 3, "dot")
+    for step in (0, 4_999, 5_000, 9_999, 10_000, 30_000, 34_999, 35_000, 44_999):
+        expected = max(1e-3 * 0.333 ** (step // 5_000), 1e-6)
+        assert recipe.learning_rate_at(step) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("data", "net", "l2", "weights"),
+    [("svhn", "svhn", (1e-6, 1e-6), (1.0, 1.0)), ("cifar10", "cifar", (1e-8, 1e-6), (0.1, 1.0))],
+)
+def test_paper_svhn_and_cifar(
+    data: str, net: str, l2: tuple[float, float], weights: tuple[float, float]
+) -> None:
+    few = make_recipe("paper", data, all_labels=False)
+    assert (few.net, few.steps, few.l2_features, few.l2_classifier) == (net, 75_000, *l2)
+    rates = [few.learning_rate_at(step) for step in (0, 39_999, 40_000, 54_999, 55_000, 74_999)]
+    assert rates == pytest.approx([3e-4, 3e-4, 1e-4, 1e-4, 3e-5, 3e-5])
+    assert (few.weight, make_recipe("paper", data, all_labels=True).weight) == weights
+
+
+def test_a_shorter_run_has_the_same_course() -> None:
+    full = make_recipe("paper", "svhn", all_labels=False)
+    short = replace(full, steps=750)
+    assert [short.learning_rate_at(step) for step in (399, 400, 549, 550)] == [
+        full.learning_rate_at(step) for step in (39_900, 40_000, 54_900, 55_000)
+    ]
+
+
+def test_one_cycle() -> None:
+    rates = [OneCycle().factor(step, 1000) for step in range(1000)]
+    assert rates[0] == pytest.approx(1 / 25)
+    assert max(rates) == rates[300] == 1
+    assert rates[:301] == sorted(rates[:301])
+    assert rates[300:] == sorted(rates[300:], reverse=True)
+    assert 0 < rates[-1] < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("paper", "digits", "'paper' is for mnist, svhn and cifar10, got data 'digits'"),
+        ("fast", "digits", "'fast' is for mnist"),
+        ("digits", "mnist", "'digits' is for digits, got data 'mnist'"),
+        ("quick", "mnist", "one of paper, fast, digits, got 'quick'"),
+    ],
+)
+def test_recipes_that_do_not_exist(name: str, data: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_recipe(name, data, all_labels=False)
+
+
+def test_default_recipe() -> None:
+    assert make_recipe(None, "digits", all_labels=False).name == "digits"
+    assert make_recipe(None, "mnist", all_labels=False).name == "fast"
+
+
+@pytest.mark.parametrize("name", ["paper", "fast"])
+def test_config_survives_json(name: str) -> None:
+    config = Config(
+        data="mnist", recipe=make_recipe(name, "mnist", all_labels=True), labels=None, seed=7
+    )
+    assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "ccpl"}, "method must be one of supervised, cclp, got 'ccpl'"),
+        ({"labels": 1}, "labels must be at least 2, got 1"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"held_out": -5}, "held_out must be at least 0"),
+        ({"labeled_batch": 1}, "labeled_batch must be at least 2"),
+        ({"evaluate_every": 0}, "evaluate_every must be at least 1"),
+        ({"checkpoint_every": 0}, "checkpoint_every must be at least 1"),
+        ({"precision": "16"}, "precision must be one of 'auto', 'bf16', '32', got '16'"),
+        ({"accelerator": "tpu"}, "accelerator must be one of"),
+        ({"normalization": "minmax"}, "normalization must be one of 'zscore', 'zca'"),
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"unlabeled_batch": 1}, "unlabeled_batch must be 0 or at least 2"),
+        ({"unlabeled_batch": -2}, "unlabeled_batch must be at least 0"),
+        ({"per_class": 0}, "per_class must be at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be finite and above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be finite"),
+        ({"weight": float("inf")}, "weight must be finite"),
+        ({"chain_steps": 0}, "chain_steps must be at least 1"),
+        ({"similarity": "rbf"}, "similarity must be one of"),
+    ],
+)
+def test_config_refuses(changes: dict[str, Any], message: str) -> None:
+    recipe = {k: v for k, v in changes.items() if k in Recipe.__dataclass_fields__}
+    rest = {k: v for k, v in changes.items() if k not in recipe}
+    good = tiny_config()
+    with pytest.raises(ValueError, match=message):
+        replace(good, recipe=replace(good.recipe, **recipe), **rest)
