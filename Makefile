@@ -12,7 +12,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	touch $@
 
 demo: $(VENV)/installed
-	$(BIN)/python examples/moons.py --out build/demo
+	$(BIN)/python examples/digits.py --out build/demo
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -25,6 +25,7 @@ test: lint
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/loss.py --out results/loss-benchmark.json --readme README.md
+	$(BIN)/python benchmarks/training.py --out results/training-benchmark.json
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .

@@ -11,7 +11,6 @@ backward, best of many interleaved repeats:
 """
 
 import argparse
-import json
 import os
 import platform
 import time
@@ -25,7 +24,9 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 import cclp
+from cclp.files import write_bytes, write_json
 from cclp.nets import Net, cifar_net, mnist_net, svhn_net
+from cclp.training.machine import has_bfloat16, processor
 
 FEATURES, CLASSES, STEPS = 128, 10, 3
 NETS: dict[str, tuple[Callable[[], Net], tuple[int, int, int]]] = {
@@ -97,11 +98,6 @@ def six_products(n: int) -> Callable[[], None]:
     return call
 
 
-def has_bfloat16() -> bool:
-    """Whether convolutions in bfloat16 run on this processor's own instructions."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
 def training_step(name: str) -> Callable[[], None]:
     """Forward and backward of a network with cross entropy, without the loss."""
     make, shape = NETS[name]
@@ -110,7 +106,7 @@ def training_step(name: str) -> Callable[[], None]:
     labels = torch.arange(200) % CLASSES
 
     def call() -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16()):
+        with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16(torch.device("cpu"))):
             loss = F.cross_entropy(net(x), labels)
         loss.backward()  # type: ignore[no-untyped-call]
 
@@ -231,10 +227,12 @@ def main() -> None:
         "command": f"benchmarks/loss.py --threads {options.threads} --seconds {options.seconds:g}",
         "settings": {"features": FEATURES, "classes": CLASSES, "steps": STEPS, "seed": 0},
         "machine": {
-            "processor": _processor(),
+            "processor": processor(),
             "cores": os.cpu_count(),
             "instructions": torch.backends.cpu.get_cpu_capability(),
-            "training_precision": "bf16 autocast" if has_bfloat16() else "float32",
+            "training_precision": "bf16 autocast"
+            if has_bfloat16(torch.device("cpu"))
+            else "float32",
         },
         "versions": {
             "cclp": cclp.__version__,
@@ -246,27 +244,12 @@ def main() -> None:
     }
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        write(options.out, json.dumps(result, indent=2) + "\n")
+        write_json(options.out, result)
     if options.readme:
         before, _, rest = options.readme.read_text().partition(MARKS[0])
         _, _, after = rest.partition(MARKS[1])
-        write(options.readme, f"{before}{MARKS[0]}\n{markdown(result)}\n{MARKS[1]}{after}")
-
-
-def write(path: Path, text: str) -> None:
-    """All of it or nothing."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    partial.replace(path)
-    print(f"Written: {path}")
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":")[1].strip() for line in lines if "model name" in line), "unknown")
+        text = f"{before}{MARKS[0]}\n{markdown(result)}\n{MARKS[1]}{after}"
+        write_bytes(options.readme, text.encode())
 
 
 if __name__ == "__main__":

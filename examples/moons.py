@@ -5,7 +5,7 @@ the CCLP loss. Labels spread along the moons, and points follow.
 """
 
 import argparse
-import json
+import io
 import math
 import platform
 from pathlib import Path
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 import cclp
+from cclp.files import write_bytes, write_json
 
 BANDWIDTH = 0.15
 STEPS = 10
@@ -115,9 +116,9 @@ def draw(course: dict[str, Any], path: Path) -> None:
     bar = figure.colorbar(dots, ax=axes, shrink=0.8, pad=0.01, ticks=[0, 0.5, 1])
     bar.set_label("propagated label")
     figure.suptitle("Two moons, one label each (stars): gradient descent on the CCLP loss alone")
-    partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, dpi=110, format=path.suffix[1:])
-    partial.replace(path)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=110, format="png")
+    write_bytes(path, content.getvalue())
     plt.close(figure)
 
 
@@ -136,15 +137,13 @@ def record(course: dict[str, Any], seed: int, path: Path) -> None:
         "machine": platform.machine(),
         "frames": [{name: frame[name] for name in numbers} for frame in course["frames"]],
     }
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(content, indent=2) + "\n")
-    partial.replace(path)
+    write_json(path, content)
 
 
 def main() -> None:
     """Run, print a few lines, write the figure and the numbers."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder for results")
+    parser.add_argument("--out", type=Path, default=Path("build/moons"), help="folder for results")
     parser.add_argument("--seed", type=int, default=0, help="of the noise on the moons")
     options = parser.parse_args()
     course = run(200, ITERATIONS, options.seed)

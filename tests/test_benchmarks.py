@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from benchmarks import loss as benchmark
+from benchmarks import training
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,3 +46,10 @@ def test_measures_every_figure() -> None:
 def test_readme_shows_the_recorded_figures() -> None:
     result = json.loads((ROOT / "results" / "loss-benchmark.json").read_text())
     assert benchmark.markdown(result) in (ROOT / "README.md").read_text()
+
+
+def test_the_bare_step_is_the_same_step() -> None:
+    result = training.measure(turns=1)
+    times = result["best_milliseconds"]
+    assert result["loop_over_bare"] == times["loop"] / times["bare"] > 0
+    assert result["checkpoint_milliseconds"] > 0

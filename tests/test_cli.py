@@ -102,7 +102,7 @@ def test_a_run_prints_its_error_and_where_it_is(
     output = capsys.readouterr()
     assert output.out.startswith("error ")
     assert f"on 20 images (test set), 60 labels, 2 steps, 0.0 min: {tmp_path}/run\n" in output.out
-    assert "cclp on mnist: step 2/2  cross_entropy " in output.err
+    assert "cclp on mnist, seed 3: step 2/2  cross_entropy " in output.err
     config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert (config["labels"], config["seed"]) == (None, 3)
     assert config["recipe"]["per_class"] == 1

@@ -100,6 +100,7 @@ def test_config_survives_json(name: str) -> None:
         ({"per_class": 0}, "per_class must be at least 1"),
         ({"learning_rate": 0.0}, "learning_rate must be finite and above 0"),
         ({"learning_rate": float("nan")}, "learning_rate must be finite"),
+        ({"bandwidth": 0.0}, "bandwidth must be finite and above 0"),
         ({"weight": float("inf")}, "weight must be finite"),
         ({"chain_steps": 0}, "chain_steps must be at least 1"),
         ({"similarity": "rbf"}, "similarity must be one of"),

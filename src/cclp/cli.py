@@ -78,7 +78,10 @@ def command() -> None:
 @click.option("--learning-rate", type=float, help="Largest one.  [default: the recipe's]")
 @click.option("--weight", type=float, help="Of the method's loss.  [default: the recipe's]")
 @click.option("--chain-steps", type=int, help="S of CCLP.  [default: the recipe's]")
-@click.option("--similarity", type=click.Choice(SIMILARITIES), help="[default: the recipe's]")
+@click.option(
+    "--similarity", type=click.Choice(SIMILARITIES), help="Of CCLP.  [default: the recipe's]"
+)
+@click.option("--bandwidth", type=float, help="Of euclidean similarity.  [default: the recipe's]")
 @click.option(
     "--per-class", type=int, help="Labeled samples of each class a step.  [default: the recipe's]"
 )

@@ -60,6 +60,7 @@ class Config:
         check_choice("similarity", self.recipe.similarity, SIMILARITIES)
         check_number("learning_rate", self.recipe.learning_rate, above=0)
         check_number("weight", self.recipe.weight)
+        check_number("bandwidth", self.recipe.bandwidth, above=0)
         for name, value, least in (
             ("seed", self.seed, 0),
             ("labels", self.labels, 2),

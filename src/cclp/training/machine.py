@@ -59,7 +59,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         },
         "machine": {
             "system": platform.system(),
-            "processor": _processor(),
+            "processor": processor(),
             "capability": torch.backends.cpu.get_cpu_capability(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
@@ -78,7 +78,8 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     ]
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Its name."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():

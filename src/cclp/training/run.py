@@ -10,7 +10,6 @@
 ==================== ================================================================
 """
 
-import io
 import json
 import time
 from collections.abc import Callable
@@ -32,14 +31,13 @@ from cclp.methods import make_methods
 from cclp.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from cclp.training.config import Config
 from cclp.training.directory import Metrics, check_new, create, tensorboard
-from cclp.training.evaluation import error_rate, run_net
+from cclp.training.evaluation import embedding_file, embedding_points, error_rate, run_net
 from cclp.training.loop import Objective, Outcome, make_net, make_optimizer, reseed, train_steps
 from cclp.training.machine import differences, environment, fabric_precision, find_device
 from cclp.training.progress import Reporter
 
 LOG_EVERY = 10
 SECONDS_BETWEEN_CHECKPOINTS = 300.0
-EMBEDDED_POINTS = 1000
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
@@ -164,6 +162,7 @@ class Run:
                 "weight": recipe.weight,
                 "steps": recipe.chain_steps,
                 "similarity": recipe.similarity,
+                "bandwidth": recipe.bandwidth,
             }
         }
         self.objective = Objective(
@@ -184,6 +183,7 @@ class Run:
             world_size=self.fabric.world_size,
         )
         self.metrics = Metrics(out / "metrics.jsonl")
+        self.begun = self.saved_at = time.monotonic()
         self.seconds_before = 0.0
         self.restarts = 0
         self.saved = self.done
@@ -193,9 +193,8 @@ class Run:
     def go(self, should_stop: Callable[[], bool]) -> dict[str, Any]:
         """Train to the end, writing along the way."""
         config, recipe = self.config, self.config.recipe
-        self.begun = self.saved_at = time.monotonic()
         self.metrics.forget_after(self.done)
-        title = f"{config.method} on {config.data}"
+        title = f"{config.method} on {config.data}, seed {config.seed}"
         self.report.begin(title, self.done, recipe.steps)
         error = None
         try:
@@ -220,7 +219,7 @@ class Run:
                     self._log(outcome, error if evaluated else None)
                 stop = should_stop() and not last
                 if last or stop or self._checkpoint_is_due(done):
-                    self._save(done)
+                    self.save(done)
                 if stop:
                     raise Stopped(f"Stopped at step {done} of {recipe.steps}, saved.")
         except FloatingPointError as problem:
@@ -247,7 +246,8 @@ class Run:
                 for key, value in _part(checkpoint.tensors, f"adam.{name}.").items()
             }
 
-    def _save(self, done: int) -> None:
+    def save(self, done: int) -> None:
+        """Write a checkpoint: all that the steps to come depend on."""
         tensors = {f"objective.{n}": t for n, t in self.objective.state_dict().items()}
         for name, parameter in self.objective.named_parameters():
             for key, value in self.optimizer.state[parameter].items():
@@ -278,23 +278,14 @@ class Run:
         return error
 
     def _embed(self, done: int) -> None:
-        rng = np.random.default_rng([self.config.seed, 0xE3B])
-        labeled = rng.permutation(self.split.labeled)[: EMBEDDED_POINTS // 2]
-        others = rng.permutation(np.setdiff1d(self.split.unlabeled, labeled))
-        points = np.concatenate([labeled, others])[:EMBEDDED_POINTS]
+        points = embedding_points(self.split, self.config.seed)
         outputs = run_net(self.fabric, self.objective, self.data.train_x[points])
-        content = io.BytesIO()
-        np.savez(
-            content,
-            z=outputs.z.numpy(),
-            predicted=outputs.logits.argmax(1).numpy(),
-            y=self.data.train_y[points],
-            index=points,
-            labeled=np.arange(len(points)) < len(labeled),
-        )
         folder = self.out / "embedding"
         folder.mkdir(exist_ok=True)
-        write_bytes(folder / f"{done:08d}.npz", content.getvalue())
+        content = embedding_file(
+            outputs, points, self.data.train_y[points], np.isin(points, self.split.labeled)
+        )
+        write_bytes(folder / f"{done:08d}.npz", content)
 
     def _log(self, outcome: Outcome, error: float | None) -> None:
         values: dict[str, float] = {

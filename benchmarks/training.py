@@ -1,0 +1,137 @@
+"""What the loop adds to a step: its time over the bare network, loss and optimizer.
+
+Both train the MNIST net on the same samples, 100 labeled and 100 unlabeled, taking turns: one step
+of ``train_steps`` with all it does (seeds, draw, images, normalisation, Fabric, checks), one step
+written out on tensors that are ready. Also: the time of a checkpoint, of ``cclp --help``, and of
+loading MNIST if its folder is named.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import cclp
+from cclp.data.catalog import Dataset, load
+from cclp.files import write_json
+from cclp.training.config import Config
+from cclp.training.loop import train_steps
+from cclp.training.machine import environment, fabric_precision
+from cclp.training.progress import Reporter
+from cclp.training.recipe import make_recipe
+from cclp.training.run import Run
+
+TARGETS = {"loop_over_bare": 1.03, "help_seconds": 1.0, "load_mnist_seconds": 3.0}
+
+
+def random_mnist() -> Dataset:
+    """MNIST in shape and size; the pixels do not matter here."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 255, (10_000, 1, 28, 28), np.uint8)
+    y = np.arange(10_000) % 10
+    return Dataset("mnist", x, y, x[:100], y[:100], 10, verified=False)
+
+
+def bare_step(run: Run) -> Callable[[], None]:
+    """The step written out, on tensors that are ready."""
+    objective, optimizer, data = run.objective, run.optimizer, run.data
+    regulariser = cclp.CCLPLoss(10)
+    draw = run.batches(0)
+    labels = torch.from_numpy(data.train_y[draw.labeled])
+    x_labeled, x_unlabeled = (
+        objective.inputs(torch.from_numpy(data.train_x[indices])) for indices in draw
+    )
+    net = objective.net.train()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with run.fabric.autocast():
+            z_labeled, z_unlabeled = net.features(x_labeled), net.features(x_unlabeled)
+            cross_entropy = F.cross_entropy(net.classifier(z_labeled), labels)
+            loss = cross_entropy + regulariser(z_labeled, labels, z_unlabeled)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """Of one call."""
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def measure(turns: int) -> dict[str, Any]:
+    """Times of both kinds of step, taking turns."""
+    config = Config(data="mnist", recipe=make_recipe("fast", "mnist", all_labels=False))
+    data = random_mnist()
+    with tempfile.TemporaryDirectory() as folder:
+        loop, bare = (Run(Path(folder), config, data, Reporter()) for _ in range(2))
+        steps = train_steps(
+            loop.fabric, loop.module, loop.stepper, loop.batches, data.train_x, data.train_y,
+            config.recipe, config.seed,
+        )  # fmt: skip
+        step = bare_step(bare)
+        times: dict[str, list[float]] = {"loop": [], "bare": []}
+        for turn in range(turns + 2):
+            for name, call in (("loop", lambda: next(steps)), ("bare", step)):
+                taken = seconds(call)
+                if turn >= 2:  # the first two warm up
+                    times[name].append(taken)
+        checkpoint = seconds(lambda: loop.save(1))
+    best = {name: min(values) for name, values in times.items()}
+    middle = {name: statistics.median(values) for name, values in times.items()}
+    return {
+        "turns": turns,
+        "best_milliseconds": {name: 1000 * value for name, value in best.items()},
+        "median_milliseconds": {name: 1000 * value for name, value in middle.items()},
+        "loop_over_bare": best["loop"] / best["bare"],
+        "median_loop_over_bare": middle["loop"] / middle["bare"],
+        "checkpoint_milliseconds": 1000 * checkpoint,
+        "precision": fabric_precision(config.precision, loop.fabric.device),
+    }
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    parser.add_argument("--turns", type=int, default=60)
+    parser.add_argument("--data-dir", type=Path, help="folder of MNIST, to time its loading")
+    options = parser.parse_args()
+    command = [sys.executable, "-m", "cclp", "--help"]
+    result = {
+        "command": f"benchmarks/training.py --turns {options.turns}",
+        **measure(options.turns),
+        "help_seconds": min(
+            seconds(lambda: subprocess.run(command, check=True, capture_output=True))
+            for _ in range(3)
+        ),
+        "targets": TARGETS,
+        "environment": environment(torch.device("cpu")),
+    }
+    if options.data_dir:
+        result["load_mnist_seconds"] = min(
+            seconds(lambda: load("mnist", options.data_dir).fingerprint) for _ in range(3)
+        )
+    for name, target in TARGETS.items():
+        if name in result:
+            print(f"{name} {result[name]:.3f} (target {target:g})")
+    print(f"median_loop_over_bare {result['median_loop_over_bare']:.3f}")
+    print(f"checkpoint {result['checkpoint_milliseconds']:.0f} ms, every 100 steps")
+    if options.out:
+        write_json(options.out, result)
+
+
+if __name__ == "__main__":
+    main()

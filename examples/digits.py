@@ -1,0 +1,167 @@
+"""Digits with 50 labels: what 1,297 unlabeled images are worth.
+
+The same network is trained on the labels alone and with CCLP; beside them scikit-learn's own two
+semi-supervised classifiers. Each seed draws its own labeled set. Errors are on 450 test images.
+"""
+
+import argparse
+import io
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
+
+from cclp.data.catalog import Dataset, load
+from cclp.data.splits import make_split
+from cclp.files import write_bytes, write_json
+from cclp.training.config import Config
+from cclp.training.machine import environment
+from cclp.training.progress import make_reporter
+from cclp.training.recipe import make_recipe
+from cclp.training.run import train
+
+LABELS = 50
+NAMES = {
+    "supervised": "labels only",
+    "LabelSpreading": "LabelSpreading (scikit-learn)",
+    "SelfTraining": "SelfTraining (scikit-learn)",
+    "cclp": "CCLP",
+}
+PEERS: dict[str, Callable[[], Any]] = {
+    "LabelSpreading": lambda: LabelSpreading(kernel="knn", n_neighbors=10, max_iter=100),
+    "SelfTraining": lambda: make_pipeline(
+        StandardScaler(), SelfTrainingClassifier(LogisticRegression(max_iter=1000))
+    ),
+}
+
+
+def peer_error(name: str, data: Dataset, seed: int) -> float:
+    """Error of a classifier of scikit-learn, given the labeled set of that seed."""
+    labeled = make_split(data.train_y, LABELS, 0, seed).labeled
+    y = np.full(len(data.train_y), -1)
+    y[labeled] = data.train_y[labeled]
+    x_train, x_test = (
+        x.reshape(len(x), -1).astype(np.float64) for x in (data.train_x, data.test_x)
+    )
+    return float((PEERS[name]().fit(x_train, y).predict(x_test) != data.test_y).mean())
+
+
+def run(seeds: int, steps: int | None) -> dict[str, Any]:
+    """Errors of every method for every seed, and embeddings of the first seed."""
+    data = load("digits")
+    recipe = make_recipe("digits", "digits", all_labels=False)
+    recipe = replace(recipe, steps=steps or recipe.steps)
+    errors: dict[str, list[float]] = {name: [] for name in NAMES}
+    embeddings: dict[str, dict[str, NDArray[Any]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(seeds):
+            for name in PEERS:
+                errors[name].append(peer_error(name, data, seed))
+            for method in ("supervised", "cclp"):
+                config = Config(
+                    data="digits",
+                    recipe=recipe,
+                    labels=LABELS,
+                    method=method,
+                    seed=seed,
+                    evaluate_every=recipe.steps,
+                )
+                out = Path(folder, f"{method}-{seed}")
+                with make_reporter(quiet=False) as report:
+                    errors[method].append(train(config, out, report)["error"])
+                if seed == 0:
+                    with np.load(out / "embedding" / f"{recipe.steps:08d}.npz") as arrays:
+                        embeddings[method] = dict(arrays)
+    return {"errors": errors, "embeddings": embeddings, "recipe": config.to_json()["recipe"]}
+
+
+def print_table(errors: dict[str, list[float]]) -> None:
+    """Mean error of each method, best last."""
+    seeds = len(errors["cclp"])
+    table = Table(title=f"digits, {LABELS} labels, error on 450 test images")
+    table.add_column("method")
+    table.add_column(f"mean of {seeds} labeled sets", justify="right")
+    table.add_column("each", justify="right")
+    for name in sorted(errors, key=lambda name: -np.mean(errors[name])):
+        each = "  ".join(f"{error:.1%}" for error in errors[name])
+        table.add_row(NAMES[name], f"{np.mean(errors[name]):.1%}", each)
+    Console().print(table)
+    ratio = np.mean(errors["cclp"]) / np.mean(errors["supervised"])
+    print(f"The unlabeled images leave {ratio:.2f} of the error of the same network without them.")
+
+
+def draw(course: dict[str, Any], path: Path) -> None:
+    """Errors of all methods, and both embeddings in their two main directions."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
+    errors = course["errors"]
+    order = sorted(errors, key=lambda name: np.mean(errors[name]))
+    short = [NAMES[name].split(" (")[0] for name in order]
+    colours = ["tab:orange" if name == "cclp" else "silver" for name in order]
+    axes[0].barh(short, [100 * np.mean(errors[name]) for name in order], color=colours)
+    for row, name in enumerate(order):
+        axes[0].plot(100 * np.array(errors[name]), [row] * len(errors[name]), "k.", ms=5)
+    axes[0].set_xlabel("test error, %")
+    axes[0].set_title(f"{LABELS} labels; dots are labeled sets", fontsize=11)
+    for axis, method in zip(axes[1:], ("supervised", "cclp"), strict=True):
+        arrays = course["embeddings"][method]
+        x, y = PCA(2, svd_solver="full").fit_transform(arrays["z"]).T
+        labeled = arrays["labeled"]
+        for marker, mask, size, edge in ((".", ~labeled, 24, "none"), ("*", labeled, 90, "black")):
+            axis.scatter(
+                x[mask], y[mask], c=arrays["y"][mask], cmap="tab10", vmin=0, vmax=9,
+                marker=marker, s=size, edgecolors=edge, linewidths=0.7,
+            )  # fmt: skip
+        wrong = (arrays["predicted"] != arrays["y"])[~labeled].mean()
+        axis.set_title(f"embedding, {NAMES[method]}: {wrong:.1%} wrong", fontsize=11)
+        axis.set_xticks([])
+        axis.set_yticks([])
+    content = io.BytesIO()
+    figure.savefig(content, dpi=110, format="png")
+    write_bytes(path, content.getvalue())
+    plt.close(figure)
+
+
+def main() -> None:
+    """Train, print a table, write the figure and the numbers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder for results")
+    parser.add_argument("--seeds", type=int, default=3, help="labeled sets")
+    parser.add_argument("--steps", type=int, help="of training; the recipe's if not given")
+    options = parser.parse_args()
+    course = run(options.seeds, options.steps)
+    print_table(course["errors"])
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_json(
+        options.out / "digits.json",
+        {
+            "data": "digits",
+            "labels": LABELS,
+            "seeds": list(range(options.seeds)),
+            "errors": course["errors"],
+            "recipe": course["recipe"],
+            "environment": environment(torch.device("cpu")),
+        },
+    )
+    draw(course, options.out / "digits.png")
+    print(f"Figure: {options.out / 'digits.png'}")
+
+
+if __name__ == "__main__":
+    main()
