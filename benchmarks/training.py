@@ -7,6 +7,7 @@ loading MNIST if its folder is named.
 """
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -107,7 +108,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--turns", type=int, default=60)
-    parser.add_argument("--data-dir", type=Path, help="folder of MNIST, to time its loading")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=os.environ.get("CCLP_DATA"),
+        help="folder of MNIST, to time its loading (default: CCLP_DATA)",
+    )
     options = parser.parse_args()
     command = [sys.executable, "-m", "cclp", "--help"]
     result = {

@@ -24,9 +24,9 @@ def test_labeled_set_is_balanced(count: int) -> None:
     chosen = labeled_subset(Y, count, seed=0)
     assert len(np.unique(chosen)) == count
     sizes = np.bincount(Y[chosen])
-    assert sizes[0] == min(5, sizes[0])
-    large = sizes[1:] if sizes[0] == 5 else sizes
-    assert large.max() - large.min() <= 1
+    assert sizes[0] == 5 or sizes[0] >= count // 10
+    others = sizes[1:] if sizes[0] == 5 else sizes
+    assert others.max() - others.min() <= 1
 
 
 def test_labeled_sets_are_nested_and_seeded() -> None:

@@ -65,6 +65,21 @@ def test_an_unfinished_one_is_passed_over(tmp_path: Path) -> None:
     assert not (tmp_path / "00000003.safetensors").exists()
 
 
+def test_what_comes_after_a_fallback_is_kept(tmp_path: Path) -> None:
+    save(tmp_path, 100, 200)
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    save(tmp_path, 300)
+    for path, content in kept.items():  # killed before pruning
+        path.write_bytes(content)
+    for step in (200, 300):
+        (tmp_path / f"{step:08d}.safetensors").write_bytes(b"damaged")
+    fallen = load_checkpoint(tmp_path, lambda text: None)
+    assert fallen is not None
+    assert fallen.step == 100
+    save(tmp_path, 150)
+    assert sorted({path.stem for path in tmp_path.iterdir()}) == ["00000100", "00000150"]
+
+
 @pytest.mark.parametrize("how", ["flip", "cut", "empty", "gone", "json", "no hash", "pickle"])
 def test_damage_falls_back_to_the_one_before(tmp_path: Path, how: str) -> None:
     save(tmp_path, 1, 2)

@@ -147,6 +147,11 @@ def test_l2_is_on_weights_of_layers_only() -> None:
     assert len(found) == len(list(objective.parameters()))
 
 
+def test_adam_has_the_published_settings() -> None:
+    defaults = make_optimizer(make_objective(), replace(RECIPE, adam_eps=1e-7)).defaults
+    assert (defaults["betas"], defaults["eps"]) == ((0.9, 0.999), 1e-7)
+
+
 def test_training_is_plain_adam_on_the_drawn_batches() -> None:
     fabric = Fabric(accelerator="cpu", devices=1)
     objective, plain = make_objective(), make_objective()

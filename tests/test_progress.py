@@ -66,7 +66,31 @@ def test_quiet_says_warnings_only() -> None:
     assert text(screen).strip() == "Beware [of] dogs."
 
 
+def test_the_step_is_whole_on_a_narrow_terminal() -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with Bar(screen) as bar:
+        bar.begin("cclp on mnist", 8000, 9000)
+        bar.error(8000, 0.0123)
+        bar.step(8001, {"cross_entropy": 0.1234, "cclp": 12.3456}, 0.5)
+    assert "8001/9000" in text(screen)
+    assert "error 1.23%" in text(screen)
+
+
+class Closed(io.StringIO):
+    """A pipe whose reader has gone."""
+
+    def write(self, text: str, /) -> int:
+        raise BrokenPipeError
+
+
+def test_a_run_outlives_its_listener() -> None:
+    report = Lines(progress._Console(file=Closed()))
+    play(report)
+    assert report.console.quiet
+
+
 def test_the_right_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", io.StringIO())
     assert type(make_reporter(quiet=True)) is Speaking
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert type(make_reporter(quiet=False)) is Bar

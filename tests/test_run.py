@@ -1,5 +1,6 @@
 """A run directory says everything, and a run goes on where it was."""
 
+import fcntl
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from cclp.data.catalog import load
 from cclp.methods.supervised import Supervised
 from cclp.training import run as module
 from cclp.training.config import Config
+from cclp.training.directory import create
 from cclp.training.progress import Reporter
 from cclp.training.recipe import make_recipe
 from cclp.training.run import Stopped, resume, train
@@ -114,8 +116,8 @@ def test_lines_after_the_checkpoint_are_written_again(finished: Path, tmp_path: 
     out = tmp_path / "run"
     with pytest.raises(Stopped):
         train(tiny_config(), out, should_stop=after(8))
-    with (out / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 10, "loss": 1.0, "step_seconds": 1.0}\n{"step": 11, "lo')
+    with (out / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 10, "loss": 1.0, "step_seconds": 1.0}\n\xff\n{"step": 11, "lo')
     resume(out)
     assert metrics(out) == metrics(finished)
 
@@ -137,8 +139,10 @@ def test_killed_before_the_first_checkpoint(finished: Path, tmp_path: Path) -> N
     out = tmp_path / "run"
     out.mkdir()
     (out / "config.json").write_bytes((finished / "config.json").read_bytes())
+    (out / "metrics.jsonl").write_bytes((finished / "metrics.jsonl").read_bytes()[:900])
     assert resume(out)["restarts"] == 0
     assert last_weights(out) == last_weights(finished)
+    assert metrics(out) == metrics(finished)
 
 
 def test_killed_before_the_result_was_written(finished: Path, tmp_path: Path) -> None:
@@ -168,11 +172,15 @@ def test_nothing_is_overwritten(finished: Path, tmp_path: Path) -> None:
     train(tiny_config(steps=1), tmp_path / "empty")
 
 
-def test_wrong_settings_leave_no_directory(tmp_path: Path) -> None:
+def test_wrong_settings_leave_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="labels must be from 10"):
         train(tiny_config(labels=5), tmp_path / "run")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ValueError, match="accelerator 'cuda' is not on this machine"):
         train(tiny_config(accelerator="cuda"), tmp_path / "run")
+    one = tiny_config(labels=None, held_out=1346)
+    with pytest.raises(ValueError, match="at least 2 labeled samples"):
+        train(replace(one, recipe=replace(one.recipe, per_class=1)), tmp_path / "run")
     assert not list(tmp_path.iterdir())
 
 
@@ -180,18 +188,92 @@ def test_what_cannot_be_resumed(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"not a run directory: it has no config\.json"):
         resume(tmp_path / "nowhere")
     about = json.loads((finished / "config.json").read_text())
+    config = about["config"]
+    recipe = config["recipe"]
     for change, message in (
-        ("{", "config.json is damaged"),
-        (json.dumps({**about, "config": {"data": "digits"}}), "config.json is damaged: 'recipe'"),
-        (json.dumps({**about, "labeled": [1, 2]}), "labeled set recorded in config.json cannot"),
+        ({"config": {"data": "digits"}}, r"config\.json cannot be used: KeyError\('recipe'\)"),
+        ({"config": {**config, "recipe": {**recipe, "net": "big"}}}, "net must be one of 'mnist'"),
+        ({"config": {**config, "recipe": {**recipe, "schedule": 7}}}, "cannot be used: TypeError"),
+        ({"environment": 5}, "cannot be used: AttributeError"),
+        ({"data": []}, "cannot be used: TypeError"),
+        ({"labeled": [1, 2]}, r"labeled set recorded in config\.json cannot"),
         (
-            json.dumps({**about, "data": {"fingerprint": "ab" * 32}}),
+            {"data": {"fingerprint": "ab" * 32}},
             "digits has changed since .* expected abababababab…",
         ),
     ):
-        (tmp_path / "config.json").write_text(change)
+        (tmp_path / "config.json").write_text(json.dumps({**about, **change}))
         with pytest.raises(ValueError, match=message):
             resume(tmp_path)
+    for content in (b"{", b"\xff\xfe", b"[]", b""):
+        (tmp_path / "config.json").write_bytes(content)
+        with pytest.raises(ValueError, match=r"config\.json is damaged"):
+            resume(tmp_path)
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Stopped):
+        train(tiny_config(), out, should_stop=after(8))
+    about = json.loads((out / "config.json").read_text())
+    for name, value, message in (
+        ("steps", 7, "has done 8 steps, more than steps=7"),
+        ("net", "mnist", "checkpoint 8 does not fit this network"),
+    ):
+        recipe = {**about["config"]["recipe"], name: value}
+        config = {**about["config"], "recipe": recipe}
+        (out / "config.json").write_text(json.dumps({**about, "config": config}))
+        with pytest.raises(ValueError, match=message):
+            resume(out)
+    assert not (out / "result.json").exists()
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Stopped):
+        train(tiny_config(), out, should_stop=after(2))
+    with (out / "config.json").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="is in use: another process"):
+            resume(out)
+    resume(out)
+
+
+def test_of_two_that_start_at_once_one_is_refused(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    monkeypatch.setattr("cclp.training.directory.check_new", lambda out: None)
+    create(out, {"mine": 1})
+    with pytest.raises(ValueError, match="never overwritten"):
+        create(out, {"mine": 2})
+    assert json.loads((out / "config.json").read_text()) == {"mine": 1}
+    assert [path.name for path in out.iterdir()] == ["config.json"]
+
+
+def test_data_that_moved(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "old")
+    recipe = make_recipe("fast", "mnist", all_labels=False)
+    config = Config(
+        data="mnist",
+        recipe=replace(recipe, steps=2, per_class=1, unlabeled_batch=0),
+        labels=10,
+        data_dir=str(tmp_path / "old"),
+    )
+    with pytest.raises(Stopped):
+        train(config, tmp_path / "run", should_stop=after(1))
+    (tmp_path / "old").rename(tmp_path / "new")
+    with pytest.raises(ValueError, match="no train-images"):
+        resume(tmp_path / "run")
+    assert resume(tmp_path / "run", data_dir=tmp_path / "new")["error"] < 1
+
+
+def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="several processes is not there yet"):
+        train(tiny_config(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_resuming_elsewhere_says_so(finished: Path, tmp_path: Path) -> None:
@@ -236,6 +318,21 @@ def test_mnist_files_with_the_paper_recipe(tmp_path: Path, normalization: str) -
     assert last_weights(tmp_path / "run") == last_weights(tmp_path / "whole")
 
 
+def test_bfloat16_trains_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for there, warnings in ((True, []), (False, ["This machine has no bfloat16"])):
+        monkeypatch.setattr(module, "has_bfloat16", lambda device, there=there: there)
+        heard, out = Heard(), tmp_path / str(there)
+        with pytest.raises(Stopped):
+            train(tiny_config(steps=4, precision="bf16"), out, heard, after(2))
+        assert [text[:28] for text in heard.said if "bfloat16" in text] == warnings
+    result = resume(out)
+    assert result["precision"] == "bf16"
+    train(tiny_config(steps=4, precision="bf16"), tmp_path / "whole")
+    assert last_weights(out) == last_weights(tmp_path / "whole")
+    train(tiny_config(steps=4), tmp_path / "float32")
+    assert last_weights(out) != last_weights(tmp_path / "float32")
+
+
 def test_supervised_shows_the_net_labeled_samples_only(tmp_path: Path) -> None:
     def statistics(unlabeled: int) -> dict[str, Tensor]:
         config = tiny_config(steps=3, method="supervised")
@@ -274,7 +371,7 @@ def test_graph_warnings_reach_the_user(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("cclp.health.GraphHealth.warnings", lambda self: ["Beware."])
     heard = Heard()
     train(tiny_config(), tmp_path / "run", heard)
-    assert heard.said == ["Step 6: Beware.", "Step 12: Beware."]
+    assert heard.said == ["Step 6: Beware."]  # once in a run
 
 
 def test_a_slow_run_is_saved_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""``python -m cclp``, as torchrun calls it."""
+"""``python -m cclp``."""
 
 from cclp.cli import main
 

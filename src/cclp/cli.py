@@ -1,5 +1,6 @@
 """``cclp …``: the command line. Heavy imports wait until a command runs."""
 
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -18,9 +19,10 @@ from cclp.training.config import ACCELERATORS, NORMALIZATIONS, PRECISIONS, SIMIL
 from cclp.training.recipe import RECIPES, Recipe, make_recipe
 
 USER_ERROR, FAILED = 2, 1
+UNLABELED_ONLY = ("weight", "chain_steps", "similarity", "bandwidth", "unlabeled_batch")
 
 
-class LabelCount(click.ParamType[int | None]):
+class LabelCount(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
     """A number of labels, or all of them."""
 
     name = "N|all"
@@ -65,11 +67,12 @@ def command() -> None:
     "--resume",
     type=click.Path(path_type=Path),
     metavar="RUN",
-    help="Go on with the run in this directory; everything else comes from there.",
+    help="Go on with the run in this directory; all else comes from there (but for --data-dir, if "
+    "the data have moved).",
 )
 @click.option(
     "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     envvar="CCLP_DATA",
     show_envvar=True,
     help="Folder with the files of data sets that are not bundled.",
@@ -126,7 +129,7 @@ def train(
         given = [
             parameter.opts[0]
             for parameter in context.command.params
-            if parameter.name not in ("resume", "quiet")
+            if parameter.name not in ("resume", "quiet", "data_dir")
             and context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         ]
         if given:
@@ -146,9 +149,9 @@ def train(
                 result = run.train(config, out, report, should_stop)
             else:
                 out = resume
-                result = run.resume(out, report, should_stop)
+                result = run.resume(out, report, should_stop, options["data_dir"])
         except run.Stopped as stopped:
-            report.say(f"{stopped} Go on with: cclp train --resume {out}")
+            report.say(f"{stopped} Go on with: cclp train --resume {shlex.quote(str(out))}")
             context.exit(128 + should_stop.number)
     click.echo(
         f"error {result['error']:.2%} on {result['images']} images ({result['measured_on']}), "
@@ -163,9 +166,21 @@ def make_config(
     """A configuration from the options of ``cclp train``."""
     made = make_recipe(recipe, data, all_labels=labels is None)
     overrides = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
-    made = replace(made, **{name: v for name, v in overrides.items() if v is not None})
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    made = replace(made, **overrides)
+    if options.get("method") == "supervised":
+        _refuse(overrides, UNLABELED_ONLY, "--method supervised")
+    if made.similarity != "euclidean":
+        _refuse(overrides, ("bandwidth",), f"--similarity {made.similarity}")
     folder = None if data_dir is None else str(data_dir.resolve())
     return Config(data=data, labels=labels, recipe=made, data_dir=folder, **options)
+
+
+def _refuse(given: dict[str, Any], names: tuple[str, ...], where: str) -> None:
+    """Rather than ignore an option in silence."""
+    for name in names:
+        if name in given:
+            raise ValueError(f"--{name.replace('_', '-')} has no effect with {where}: leave it out")
 
 
 def _run_name(config: Config) -> str:
@@ -211,7 +226,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except FloatingPointError as error:
         _fail(str(error), FAILED)
     except (click.Abort, KeyboardInterrupt):
-        _fail("stopped at once: go on from the last checkpoint with --resume", 128 + signal.SIGINT)
+        _fail(
+            "stopped at once; a run goes on from its last checkpoint with cclp train --resume",
+            128 + signal.SIGINT,
+        )
     sys.exit(code or 0)
 
 

@@ -64,6 +64,8 @@ class Batches:
         cap = classes * per_class if labeled_batch is None else labeled_batch
         self.classes_per_step = min(classes, cap)
         self.per_class = max(1, min(per_class, cap // classes))
+        if self.classes_per_step * self.per_class < 2:
+            raise ValueError("a step must hold at least 2 labeled samples (batch norm), got 1")
         self.unlabeled = unlabeled
         self.unlabeled_batch = unlabeled_batch if len(unlabeled) else 0
         self.seed = seed

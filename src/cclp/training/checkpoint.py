@@ -34,7 +34,7 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint, then remove all but the last two.
+    """Write a checkpoint, then remove all but it and the one before.
 
     Raises:
         FloatingPointError: if a tensor holds a number that is not finite. Nothing is written.
@@ -54,13 +54,11 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
             "info": checkpoint.info,
         },
     )
-    steps = sorted(folder.glob("*.json"))
-    for old in steps[:-KEPT]:
-        old.unlink()
-    kept = {path.stem for path in steps[-KEPT:]}
-    for tensors in folder.glob("*.safetensors"):
-        if tensors.stem not in kept:
-            tensors.unlink()
+    # A later one is damaged, or this one would not be written again; the rest crashes left behind.
+    finished = sorted(file.stem for file in folder.glob("*.json") if file.stem <= path.stem)
+    for file in folder.iterdir():
+        if file.stem not in finished[-KEPT:]:
+            file.unlink()
 
 
 def load_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:

@@ -12,6 +12,7 @@ PRECISIONS = ("auto", "bf16", "32")
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 NORMALIZATIONS = ("zscore", "zca")
 SIMILARITIES = ("dot", "cosine", "euclidean")
+NETS = ("mnist", "svhn", "cifar", "mlp")
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,11 @@ class Config:
         check_choice("accelerator", self.accelerator, ACCELERATORS)
         check_choice("similarity", self.recipe.similarity, SIMILARITIES)
         check_number("learning_rate", self.recipe.learning_rate, above=0)
-        check_number("weight", self.recipe.weight)
+        check_choice("net", self.recipe.net, NETS)
+        for name in ("weight", "l2_features", "l2_classifier"):
+            if check_number(name, getattr(self.recipe, name)) < 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self.recipe, name)!r}")
+        check_number("adam_eps", self.recipe.adam_eps, above=0)
         check_number("bandwidth", self.recipe.bandwidth, above=0)
         for name, value, least in (
             ("seed", self.seed, 0),
@@ -94,7 +99,8 @@ class Config:
         schedule = recipe["schedule"]
         recipe["schedule"] = (
             Pieces(
-                schedule["length"], tuple((start, factor) for start, factor in schedule["pieces"])
+                check_integer("length", schedule["length"], least=1),
+                tuple((int(start), float(factor)) for start, factor in schedule["pieces"]),
             )
             if schedule
             else OneCycle()

@@ -1,15 +1,20 @@
 """The run directory as files: made whole, appended to, never overwritten."""
 
+import fcntl
 import json
+import math
 import os
 import shlex
-import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from cclp.files import write_bytes, write_json
+
+_PARTIAL = ".partial"
 
 
 class Metrics:
@@ -19,8 +24,10 @@ class Metrics:
         self.path = path
 
     def add(self, line: dict[str, float]) -> None:
+        """Append a line; what is not finite, which JSON cannot say, becomes null."""
+        plain = {name: value if math.isfinite(value) else None for name, value in line.items()}
         with self.path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(plain) + "\n")
 
     def sync(self) -> None:
         """To the disk, so that a checkpoint never outlives the lines before it."""
@@ -33,29 +40,42 @@ class Metrics:
         if not self.path.exists():
             return
         kept = []
-        for line in self.path.read_text().splitlines(keepends=True):
+        for line in self.path.read_bytes().splitlines(keepends=True):
             try:
-                if json.loads(line)["step"] > step or not line.endswith("\n"):
-                    break
+                if json.loads(line)["step"] <= step and line.endswith(b"\n"):
+                    kept.append(line)
             except (ValueError, KeyError, TypeError):
-                break
-            kept.append(line)
-        write_bytes(self.path, "".join(kept).encode())
+                continue
+        write_bytes(self.path, b"".join(kept))
 
 
 def create(out: Path, about: dict[str, Any]) -> None:
-    """Make the run directory with its configuration in it, or nothing at all."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    partial.mkdir()
+    """Make the run directory with its configuration; of two processes that try, one succeeds."""
+    check_new(out)
+    out.mkdir(parents=True, exist_ok=True)
+    mine = out / f"config.json.{os.getpid()}{_PARTIAL}"
     try:
-        write_json(partial / "config.json", about)
-        partial.rename(out)  # onto an empty directory or none
-    except OSError:
-        shutil.rmtree(partial)
-        if out.exists():  # somebody else was faster
-            raise _never_overwritten(out) from None
-        raise
+        write_json(mine, about)
+        os.link(mine, out / "config.json")  # unlike a rename, never onto another's
+    except FileExistsError:
+        raise _never_overwritten(out) from None
+    finally:
+        mine.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Hold the run for this process alone; the lock goes when the process does.
+
+    Raises:
+        ValueError: if another process has it.
+    """
+    with (out / "config.json").open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{out} is in use: another process is training in it") from None
+        yield
 
 
 def check_new(out: Path) -> None:
@@ -64,7 +84,7 @@ def check_new(out: Path) -> None:
     Raises:
         ValueError: if it is anything else.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or any(p.suffix != _PARTIAL for p in out.iterdir())):
         raise _never_overwritten(out)
 
 

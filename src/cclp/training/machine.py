@@ -16,11 +16,15 @@ FabricPrecision = Literal["bf16-mixed", "32-true"]
 def has_bfloat16(device: torch.device) -> bool:
     """Whether convolutions in bfloat16 run on the device's own instructions.
 
-    A processor without them computes bfloat16 all the same, ten times slower than float32.
+    A processor without them computes bfloat16 all the same, several times slower than float32.
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if device.type != "cpu":
+        return False
+    if platform.machine().lower() in ("x86_64", "amd64"):  # oneDNN is content with any AVX-512
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def find_device(accelerator: str) -> torch.device:

@@ -8,8 +8,16 @@ from typing import Self
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 _SECONDS_BETWEEN_LINES = 30.0
+
+
+class _Console(Console):
+    """Falls silent when nobody listens any more (``cclp train … | head``): the run goes on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
 
 
 class Reporter:
@@ -72,26 +80,26 @@ class Speaking(Reporter):
 class Bar(Speaking):
     """A progress bar that stays at the bottom of the terminal."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(),
-            console=console,
-            expand=True,
-        )
+    progress: Progress | None = None
 
     def begin(self, title: str, done: int, steps: int) -> None:
         super().begin(title, done, steps)
-        self.task = self.progress.add_task(escape(title), total=steps, completed=done, facts="")
+        whole = Column(no_wrap=True, min_width=2 * len(str(steps)) + 1)
+        self.progress = Progress(
+            MofNCompleteColumn(table_column=whole),
+            BarColumn(bar_width=12),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
+            console=self.console,
+        )
+        self.say(title)
+        self.task = self.progress.add_task("", total=steps, completed=done, facts="")
         self.progress.start()
 
     def step(self, done: int, terms: Mapping[str, float], seconds: float) -> None:
         super().step(done, terms, seconds)
-        facts = "  ".join(filter(None, [self.terms, self.latest_error, self.rate]))
+        assert self.progress is not None
+        facts = "  ".join(filter(None, [self.latest_error, self.terms, self.rate]))
         self.progress.update(self.task, completed=done, facts=escape(facts))
 
     def __exit__(
@@ -100,7 +108,8 @@ class Bar(Speaking):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.progress.stop()
+        if self.progress is not None:
+            self.progress.stop()
 
 
 class Lines(Speaking):
@@ -129,7 +138,7 @@ class Lines(Speaking):
 
 def make_reporter(quiet: bool) -> Reporter:
     """A bar on a terminal, lines elsewhere, warnings alone if quiet; on standard error."""
-    console = Console(stderr=True)
+    console = _Console(stderr=True)
     if quiet:
         return Speaking(console)
     return Bar(console) if console.is_terminal else Lines(console)

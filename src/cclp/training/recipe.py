@@ -20,6 +20,10 @@ class Pieces:
     length: int
     pieces: tuple[tuple[int, float], ...]
 
+    def __post_init__(self) -> None:
+        if not self.pieces or self.pieces[0][0] != 0:
+            raise ValueError(f"pieces must begin at step 0, got {self.pieces!r}")
+
     def factor(self, step: int, steps: int) -> float:
         """What the learning rate is multiplied with at ``step`` of ``steps``."""
         place = step * self.length // steps

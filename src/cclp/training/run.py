@@ -11,6 +11,7 @@
 """
 
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,10 +31,16 @@ from cclp.files import write_bytes, write_json
 from cclp.methods import make_methods
 from cclp.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from cclp.training.config import Config
-from cclp.training.directory import Metrics, check_new, create, tensorboard
+from cclp.training.directory import Metrics, check_new, create, locked, tensorboard
 from cclp.training.evaluation import embedding_file, embedding_points, error_rate, run_net
 from cclp.training.loop import Objective, Outcome, make_net, make_optimizer, reseed, train_steps
-from cclp.training.machine import differences, environment, fabric_precision, find_device
+from cclp.training.machine import (
+    differences,
+    environment,
+    fabric_precision,
+    find_device,
+    has_bfloat16,
+)
 from cclp.training.progress import Reporter
 
 LOG_EVERY = 10
@@ -73,8 +80,11 @@ def train(
         accelerator=device.type,  # type: ignore[arg-type]
         precision="bf16" if fabric_precision(config.precision, device) == "bf16-mixed" else "32",
     )
+    report = report or Reporter()
+    if config.precision == "bf16" and not has_bfloat16(device):
+        report.say("This machine has no bfloat16 of its own: expect --precision 32 to be faster.")
     data = _load(config)
-    run = Run(out, config, data, report or Reporter())
+    run = Run(out, config, data, report)
     create(
         out,
         {
@@ -84,54 +94,50 @@ def train(
             "environment": environment(device),
         },
     )
-    return run.go(should_stop)
+    with locked(out):
+        return run.go(should_stop)
 
 
 def resume(
     out: Path,
     report: Reporter | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    data_dir: Path | None = None,
 ) -> dict[str, Any]:
     """Go on with a run from its last checkpoint, bit for bit; a finished run is left as it is.
 
-    Args, Returns, Raises: as :func:`train`; ValueError if ``out`` is not a run directory, or the
-    data are not those it began with.
+    Args, Returns, Raises: as :func:`train`; ValueError if ``out`` is not a run directory or is in
+    use, or if the data are not those it began with. ``data_dir`` is where they are now, if they
+    have moved.
     """
     report = report or Reporter()
+    about = _read(out, "config.json")
     try:
-        about = json.loads((out / "config.json").read_text())
         config = Config.from_json(about["config"])
-        before, fingerprint, labeled = (
-            about["environment"],
-            about["data"]["fingerprint"],
-            about["labeled"],
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"{out} is not a run directory: it has no config.json") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{out / 'config.json'} is damaged: {error}") from None
-    finished = out / "result.json"
-    if finished.exists():
+        labeled, fingerprint = about["labeled"], str(about["data"]["fingerprint"])
+        changed = differences(about["environment"], environment(find_device(config.accelerator)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
+    if (out / "result.json").exists():
         report.say(f"{out} is finished: nothing to resume.")
-        result: dict[str, Any] = json.loads(finished.read_text())
-        return result
-    data = _load(config)
+        return _read(out, "result.json")
+    data = _load(config if data_dir is None else replace(config, data_dir=str(data_dir)))
     if data.fingerprint != fingerprint:
         raise ValueError(
             f"{config.data} has changed since {out} began: its SHA-256 is "
             f"{data.fingerprint[:12]}…, expected {fingerprint[:12]}…"
         )
-    changed = differences(before, environment(find_device(config.accelerator)))
     if changed:
         report.say(f"Resuming, but not bit for bit: {', '.join(changed)}.")
-    checkpoint = load_checkpoint(out / "checkpoint", report.say)
-    run = Run(out, config, data, report, checkpoint)
-    if labeled != "all" and run.split.labeled.tolist() != labeled:
-        raise ValueError(
-            f"{out}: the labeled set recorded in config.json cannot be drawn again by this "
-            f"version of numpy ({np.__version__})"
-        )
-    return run.go(should_stop)
+    with locked(out):
+        checkpoint = load_checkpoint(out / "checkpoint", report.say)
+        run = Run(out, config, data, report, checkpoint)
+        if labeled != "all" and run.split.labeled.tolist() != labeled:
+            raise ValueError(
+                f"{out}: the labeled set recorded in config.json cannot be drawn again by this "
+                f"version of numpy ({np.__version__})"
+            )
+        return run.go(should_stop)
 
 
 class Run:
@@ -149,6 +155,10 @@ class Run:
         self.split = make_split(data.train_y, config.labels, config.held_out, config.seed)
         self.done = 0 if checkpoint is None else checkpoint.step
         recipe = config.recipe
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError("training in several processes is not there yet: leave out torchrun")
+        if self.done > recipe.steps:
+            raise ValueError(f"{out} has done {self.done} steps, more than steps={recipe.steps}")
         device = find_device(config.accelerator)
         self.fabric = Fabric(
             accelerator=config.accelerator,
@@ -156,6 +166,7 @@ class Run:
             precision=fabric_precision(config.precision, device),
             loggers=[tensorboard(out, self.done)] if config.tensorboard else [],
         )
+        torch.backends.cudnn.deterministic = True  # or resuming would not be bit for bit
         reseed(config.seed, step=-1, rank=0)
         settings = {
             "cclp": {
@@ -187,8 +198,14 @@ class Run:
         self.seconds_before = 0.0
         self.restarts = 0
         self.saved = self.done
+        self.warned: set[str] = set()
         if checkpoint is not None:
-            self._restore(checkpoint)
+            try:
+                self._restore(checkpoint)
+            except (RuntimeError, KeyError, TypeError) as error:
+                raise ValueError(
+                    f"{out}: checkpoint {checkpoint.step} does not fit this network: {error}"
+                ) from None
 
     def go(self, should_stop: Callable[[], bool]) -> dict[str, Any]:
         """Train to the end, writing along the way."""
@@ -225,6 +242,9 @@ class Run:
         except FloatingPointError as problem:
             good = f"step {self.saved} is kept" if self.saved else "there is none yet"
             raise FloatingPointError(f"{problem}; last good checkpoint: {good}") from None
+        finally:
+            for logger in self.fabric.loggers:
+                logger.finalize("")
         if error is None:  # killed after the last step, before its result was written
             error = self._evaluate(recipe.steps)
         result = self._result(error)
@@ -301,7 +321,10 @@ class Run:
                 if health is not None:
                     values |= {f"health/{name}": v for name, v in health._asdict().items()}
                     for warning in health.warnings():
-                        self.report.say(f"Step {outcome.done}: {warning}")
+                        kind = " ".join(warning.split()[:4])  # before its numbers
+                        if kind not in self.warned:
+                            self.report.say(f"Step {outcome.done}: {warning}")
+                        self.warned.add(kind)
         self.metrics.add({"step": outcome.done, **values})
         self.fabric.log_dict(values, outcome.done)
 
@@ -327,6 +350,19 @@ class Run:
 
 def _load(config: Config) -> Dataset:
     return load(config.data, None if config.data_dir is None else Path(config.data_dir))
+
+
+def _read(out: Path, name: str) -> dict[str, Any]:
+    """A JSON file of a run directory."""
+    try:
+        content = json.loads((out / name).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{out} is not a run directory: it has no {name}") from None
+    except ValueError as error:
+        raise ValueError(f"{out / name} is damaged: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{out / name} is damaged: expected an object of JSON")
+    return content
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

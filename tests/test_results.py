@@ -1,0 +1,38 @@
+"""Figures in the README are those under results/."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from examples.digits import NAMES
+
+ROOT = Path(__file__).parent.parent
+README = " ".join((ROOT / "README.md").read_text().split())
+
+
+def result(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((ROOT / "results" / name).read_text())
+    return content
+
+
+def test_digits() -> None:
+    content = result("digits/digits.json")
+    assert len(content["seeds"]) == 3
+    for name, errors in content["errors"].items():
+        assert f"| {NAMES[name]} | {np.mean(errors):.1%} |" in README
+
+
+def test_mnist() -> None:
+    content = result("mnist-100-fast/result.json")
+    assert content["data_verified"]
+    assert content["labels"] == 100
+    assert content["recipe"]["steps"] == 9000
+    assert f"**{100 * content['error']:.2f} %**" in README
+    assert f"seed {content['seed']}" in README
+
+
+def test_loop() -> None:
+    content = result("training-benchmark.json")
+    assert f"{content['loop_over_bare']:.2f} times the bare" in README
