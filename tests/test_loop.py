@@ -33,8 +33,8 @@ def make_objective(method: str = "cclp") -> Objective:
     return Objective(normalizer, mlp(64, 10), make_methods(method, 10, {}))
 
 
-def batches(unlabeled: int = 30) -> Batches:
-    split = make_split(DATA.train_y, 40, 0, seed=0)
+def batches(unlabeled: int = 30, labels: int = 40) -> Batches:
+    split = make_split(DATA.train_y, labels, 0, seed=0)
     return Batches(
         split.labeled,
         DATA.train_y[split.labeled],
@@ -219,19 +219,11 @@ def test_classes_of_one_sample_and_no_unlabeled_samples(unlabeled: int) -> None:
     fabric = Fabric(accelerator="cpu", devices=1)
     objective = make_objective()
     module, stepper = fabric.setup(objective, make_optimizer(objective, RECIPE))
-    one_each = make_split(DATA.train_y, 10, 0, seed=0)
-    source = Batches(
-        one_each.labeled,
-        DATA.train_y[one_each.labeled],
-        one_each.unlabeled,
-        per_class=3,
-        unlabeled_batch=unlabeled,
-        seed=0,
-    )
+    source = batches(unlabeled, labels=10)
     for outcome in train_steps(
         fabric, module, stepper, source, DATA.train_x, DATA.train_y, RECIPE, 0
     ):
-        assert len(outcome.labels) == 30
+        assert len(outcome.labels) == 20  # two of each, from classes of one
         assert (outcome.z_unlabeled is None) == (unlabeled == 0)
 
 

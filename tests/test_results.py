@@ -20,7 +20,9 @@ def result(name: str) -> dict[str, Any]:
 def test_digits() -> None:
     content = result("digits/digits.json")
     assert len(content["seeds"]) == 3
+    assert np.mean(content["errors"]["cclp"]) <= 0.6 * np.mean(content["errors"]["supervised"])
     for name, errors in content["errors"].items():
+        assert len(errors) == 3
         assert f"| {NAMES[name]} | {np.mean(errors):.1%} |" in README
 
 

@@ -126,14 +126,15 @@ def train(
     A run that was stopped or killed goes on with --resume as if nothing had happened.
     """
     if resume is not None:
-        given = [
-            parameter.opts[0]
+        given = {
+            parameter.name: parameter.opts[0]
             for parameter in context.command.params
-            if parameter.name not in ("resume", "quiet", "data_dir")
-            and context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
-        ]
-        if given:
-            raise ValueError(f"--resume takes everything from the run: leave out {given[0]}")
+            if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        }
+        for name, flag in given.items():
+            if name not in ("resume", "quiet", "data_dir"):
+                raise ValueError(f"--resume takes everything from the run: leave out {flag}")
+        moved = options["data_dir"] if "data_dir" in given else None
     else:
         config = make_config(**options)
         out = out or Path("runs", _run_name(config))
@@ -149,7 +150,7 @@ def train(
                 result = run.train(config, out, report, should_stop)
             else:
                 out = resume
-                result = run.resume(out, report, should_stop, options["data_dir"])
+                result = run.resume(out, report, should_stop, moved)
         except run.Stopped as stopped:
             report.say(f"{stopped} Go on with: cclp train --resume {shlex.quote(str(out))}")
             context.exit(128 + should_stop.number)
