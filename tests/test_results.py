@@ -32,7 +32,7 @@ def test_mnist() -> None:
     assert content["labels"] == 100
     assert content["recipe"]["steps"] == 9000
     assert f"**{100 * content['error']:.2f} %**" in README
-    assert f"seed {content['seed']}" in README
+    assert f"--seed {content['seed']}" in README
 
 
 def test_loop() -> None:
