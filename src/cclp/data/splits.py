@@ -51,8 +51,8 @@ def labeled_subset(y: Indices, count: int, seed: int) -> Indices:
 
     Example:
         >>> y = np.array([0, 0, 0, 0, 1, 1, 2, 2, 2])
-        >>> np.bincount(y[labeled_subset(y, 7, seed=0)])
-        array([3, 2, 2])
+        >>> np.bincount(y[labeled_subset(y, 8, seed=0)])
+        array([3, 2, 3])
     """
     classes, sizes = np.unique(y, return_counts=True)
     if not len(classes) <= count <= len(y):
