@@ -51,8 +51,9 @@ class GraphHealth(NamedTuple):
         if self.self_transition > 0.9:
             found.append(
                 f"Points see little but themselves (mean self-transition "
-                f"{self.self_transition:.2f}): embeddings have grown too large for this "
-                "similarity. Raise the temperature or bandwidth, or use similarity='cosine'."
+                f"{self.self_transition:.2f}): embeddings are too large for this similarity. "
+                "Unless that passes with the first steps, raise the temperature or bandwidth, or "
+                "use similarity='cosine'."
             )
         if self.posterior_entropy > 0.95:
             found.append(
