@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cclp.cli import StopOnSignal, main
+from cclp.cli import StopOnSignal, main, train
 from tests.runs import last_weights, metrics, write_mnist
 from tests.test_package import modules_after
 
@@ -204,3 +204,14 @@ def test_the_first_signal_asks_and_the_second_acts(number: signal.Signals) -> No
         assert should_stop.number == number
         assert signal.getsignal(number) is before
     assert said == ["Stopping after this step; once more to stop at once."]
+
+
+def test_the_options_are_these() -> None:
+    """A new option is a decision: it is written down here too."""
+    assert sorted(option for parameter in train.params for option in parameter.opts) == [
+        "--accelerator", "--bandwidth", "--chain-steps", "--checkpoint-every", "--data-dir",
+        "--evaluate-every", "--held-out", "--labeled-batch", "--labels", "--learning-rate",
+        "--method", "--normalization", "--out", "--per-class", "--precision", "--quiet",
+        "--recipe", "--resume", "--seed", "--similarity", "--steps", "--tensorboard",
+        "--unlabeled-batch", "--weight", "data",
+    ]  # fmt: skip
