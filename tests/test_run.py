@@ -148,6 +148,9 @@ def test_killed_before_the_first_checkpoint(finished: Path, tmp_path: Path) -> N
 def test_killed_before_the_result_was_written(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     train(tiny_config(), out)
+    (out / "result.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"result\.json is damaged: remove it"):
+        resume(out)
     (out / "result.json").unlink()
     assert resume(out)["error"] == json.loads((finished / "result.json").read_text())["error"]
     assert metrics(out) == metrics(finished)

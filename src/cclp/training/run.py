@@ -119,8 +119,11 @@ def resume(
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
     if (out / "result.json").exists():
+        result = _read(out, "result.json")
+        if "error" not in result:
+            raise ValueError(f"{out / 'result.json'} is damaged: remove it to finish the run again")
         report.say(f"{out} is finished: nothing to resume.")
-        return _read(out, "result.json")
+        return result
     data = _load(config if data_dir is None else replace(config, data_dir=str(data_dir)))
     if data.fingerprint != fingerprint:
         raise ValueError(
