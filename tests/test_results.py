@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from examples.digits import NAMES
 
@@ -26,11 +27,14 @@ def test_digits() -> None:
         assert f"| {NAMES[name]} | {np.mean(errors):.1%} |" in README
 
 
-def test_mnist() -> None:
-    content = result("mnist-100-fast/result.json")
+@pytest.mark.parametrize(
+    ("run", "steps"), [("mnist-100-fast", 9000), ("mnist-100-fast-3000", 3000)]
+)
+def test_mnist(run: str, steps: int) -> None:
+    content = result(f"{run}/result.json")
     assert content["data_verified"]
     assert content["labels"] == 100
-    assert content["recipe"]["steps"] == 9000
+    assert content["recipe"]["steps"] == steps
     assert f"**{100 * content['error']:.2f} %**" in README
     assert f"--seed {content['seed']}" in README
 
