@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import resource
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -383,6 +384,23 @@ def test_a_slow_run_is_saved_by_the_clock(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "save_checkpoint", lambda folder, c: saved.append(c.step))
     train(tiny_config(steps=3, checkpoint_every=100), tmp_path / "run")
     assert saved == [1, 2, 3]
+
+
+def test_a_full_disk_is_named_and_costs_no_checkpoint(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Stopped):
+        train(tiny_config(), out, should_stop=after(4))
+    before = last_weights(out)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: '.*/checkpoint/00000008\.safetensors'"):
+            resume(out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert last_weights(out) == before
+    assert not list(out.rglob("*.partial"))
+    resume(out)
 
 
 def test_tensorboard_holds_the_metrics(tmp_path: Path) -> None:
