@@ -10,14 +10,18 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
-def check_number(name: str, value: object, *, above: float | None = None) -> float:
-    """A finite real number, larger than ``above`` if that is given."""
+def check_number(
+    name: str, value: object, *, above: float | None = None, least: float | None = None
+) -> float:
+    """A finite real number, larger than ``above`` and at least ``least`` if they are given."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
     number = float(value)
     if not math.isfinite(number) or (above is not None and number <= above):
         expected = "finite" if above is None else f"finite and above {above:g}"
         raise ValueError(f"{name} must be {expected}, got {value!r}")
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be at least {least:g}, got {value!r}")
     return number
 
 

@@ -15,8 +15,8 @@ from click.core import ParameterSource
 import cclp
 from cclp.data.catalog import DATASETS
 from cclp.methods import METHODS
-from cclp.training.config import ACCELERATORS, NORMALIZATIONS, PRECISIONS, SIMILARITIES, Config
-from cclp.training.recipe import RECIPES, Recipe, make_recipe
+from cclp.training.config import ACCELERATORS, NORMALIZATIONS, PRECISIONS, Config
+from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
 
 USER_ERROR, FAILED = 2, 1
 UNLABELED_ONLY = ("weight", "chain_steps", "similarity", "bandwidth", "unlabeled_batch")

@@ -172,8 +172,7 @@ def mlp(
     ):
         check_integer(name, size, least=1)
     check_integer("num_classes", num_classes, least=2)
-    if check_number("noise", noise) < 0:
-        raise ValueError(f"noise must be at least 0, got {noise!r}")
+    check_number("noise", noise, least=0)
     if not 0 <= check_number("dropout", dropout) < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, got {dropout!r}")
     layers: list[nn.Module] = [nn.Flatten(), GaussianNoise(noise)]

@@ -4,14 +4,12 @@ Statistics come from the training set alone and are buffers, so they are saved w
 """
 
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-Normalization = Literal["zscore", "zca"]
 _CHUNK = 4096
 
 
@@ -66,8 +64,13 @@ class ZCA(nn.Module):
             return ((x.float().flatten(1) - self.mean) @ self.matrix).reshape(x.shape)
 
 
-def fit_normalizer(kind: Normalization, train_x: NDArray[np.generic]) -> nn.Module:
-    """The module that turns raw inputs into the network's, fitted on the training set."""
+def fit_normalizer(kind: str, train_x: NDArray[np.generic]) -> nn.Module:
+    """The module that turns raw inputs into the network's, fitted on the training set.
+
+    Args:
+        kind: "zscore" or "zca".
+        train_x: the training set, (N, channels, …).
+    """
     return {"zscore": ZScore, "zca": ZCA}[kind](train_x)
 
 

@@ -1,18 +1,18 @@
 """One run: the data, the labels, the method, the recipe, the seed. All of it is in config.json."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.methods import check_method
-from cclp.training.recipe import OneCycle, Pieces, Recipe
+from cclp.training.recipe import SIMILARITIES, NetName, OneCycle, Pieces, Recipe
 
 Precision = Literal["auto", "bf16", "32"]
-PRECISIONS = ("auto", "bf16", "32")
-ACCELERATORS = ("auto", "cpu", "cuda", "mps")
-NORMALIZATIONS = ("zscore", "zca")
-SIMILARITIES = ("dot", "cosine", "euclidean")
-NETS = ("mnist", "svhn", "cifar", "mlp")
+Accelerator = Literal["auto", "cpu", "cuda", "mps"]
+Normalization = Literal["zscore", "zca"]
+PRECISIONS = get_args(Precision)
+ACCELERATORS = get_args(Accelerator)
+NORMALIZATIONS = get_args(Normalization)
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Config:
     data_dir: str | None = None
     held_out: int = 0
     labeled_batch: int | None = None
-    normalization: Literal["zscore", "zca"] = "zscore"
+    normalization: Normalization = "zscore"
     precision: Precision = "auto"
-    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    accelerator: Accelerator = "auto"
     evaluate_every: int | None = None
     checkpoint_every: int = 100
     tensorboard: bool = False
@@ -60,10 +60,9 @@ class Config:
         check_choice("accelerator", self.accelerator, ACCELERATORS)
         check_choice("similarity", self.recipe.similarity, SIMILARITIES)
         check_number("learning_rate", self.recipe.learning_rate, above=0)
-        check_choice("net", self.recipe.net, NETS)
+        check_choice("net", self.recipe.net, get_args(NetName))
         for name in ("weight", "l2_features", "l2_classifier"):
-            if check_number(name, getattr(self.recipe, name)) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self.recipe, name)!r}")
+            check_number(name, getattr(self.recipe, name), least=0)
         check_number("adam_eps", self.recipe.adam_eps, above=0)
         check_number("bandwidth", self.recipe.bandwidth, above=0)
         for name, value, least in (

@@ -3,9 +3,11 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 NetName = Literal["mnist", "svhn", "cifar", "mlp"]
+Similarity = Literal["dot", "cosine", "euclidean"]
+SIMILARITIES = get_args(Similarity)
 ONE_CYCLE_WARMUP = 0.3
 
 
@@ -73,7 +75,7 @@ class Recipe:
     l2_classifier: float = 1e-4
     weight: float = 1.0
     chain_steps: int = 3
-    similarity: Literal["dot", "cosine", "euclidean"] = "dot"
+    similarity: Similarity = "dot"
     bandwidth: float = 1.0
     adam_eps: float = 1e-7
 
