@@ -22,12 +22,13 @@ import torch
 import torch.nn.functional as F
 
 import cclp
-from cclp.data.catalog import Dataset, load
+from cclp.data.form import Dataset, Form
+from cclp.data.load import load
 from cclp.files import write_json
+from cclp.progress import Reporter
 from cclp.training.config import Config
 from cclp.training.loop import train_steps
 from cclp.training.machine import environment, fabric_precision
-from cclp.training.progress import Reporter
 from cclp.training.recipe import make_recipe
 from cclp.training.run import Run
 
@@ -39,7 +40,8 @@ def random_mnist() -> Dataset:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 255, (10_000, 1, 28, 28), np.uint8)
     y = np.arange(10_000) % 10
-    return Dataset("mnist", x, y, x[:100], y[:100], 10, verified=False)
+    form = Form(tuple("0123456789"), (1, 28, 28))
+    return Dataset("mnist", form, x, y, x[:100], y[:100], verified=False)
 
 
 def bare_step(run: Run) -> Callable[[], None]:

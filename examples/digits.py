@@ -23,12 +23,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
-from cclp.data.catalog import Dataset, load
+from cclp.data.form import Dataset
+from cclp.data.load import load
 from cclp.data.splits import make_split
 from cclp.files import write_bytes, write_json
+from cclp.progress import make_reporter
 from cclp.training.config import Config
 from cclp.training.machine import environment
-from cclp.training.progress import make_reporter
 from cclp.training.recipe import make_recipe
 from cclp.training.run import train
 

@@ -1,6 +1,7 @@
 """Small data and small runs for tests of training."""
 
 import gzip
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
+from scipy.io import savemat
 
 from cclp.training.config import Config
 from cclp.training.recipe import make_recipe
@@ -70,3 +73,56 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 def last_weights(run: Path) -> bytes:
     """The newest checkpoint, bit for bit: weights, buffers and optimizer."""
     return max((run / "checkpoint").glob("*.safetensors")).read_bytes()
+
+
+def cifar(x: NDArray[np.uint8], y: NDArray[np.generic]) -> bytes:
+    """The bytes of a batch of CIFAR-10's binary version."""
+    return np.column_stack([y, x.reshape(len(x), -1)]).astype(np.uint8).tobytes()
+
+
+def svhn(x: NDArray[np.uint8], y: NDArray[np.generic]) -> bytes:
+    """The bytes of a MATLAB file of SVHN: zero is 10."""
+    content = io.BytesIO()
+    labels = np.where(y == 0, 10, y).astype(np.uint8)[:, None]
+    savemat(content, {"X": x.transpose(2, 3, 1, 0), "y": labels})
+    return content.getvalue()
+
+
+def png(pixels: NDArray[np.uint8], mode: str | None = None) -> bytes:
+    """The bytes of a PNG file, in the given mode of Pillow."""
+    content = io.BytesIO()
+    image = Image.fromarray(pixels)
+    (image if mode is None else image.convert(mode)).save(content, "png")
+    return content.getvalue()
+
+
+def own_folder(folder: Path, *, labeled: int = 10, unlabeled: int = 10, test: int = 0) -> Path:
+    """A user's folder of dark and light images, of different sizes and formats."""
+    rng = np.random.default_rng(0)
+
+    def write(place: Path, level: int) -> None:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        size = rng.integers(9, 40, 2)
+        pixels = rng.integers(level, level + 60, (*size, 3), np.uint8)
+        Image.fromarray(pixels).save(place)
+
+    for name, level in (("dark", 10), ("light", 180)):
+        for number in range(labeled):
+            write(folder / name / f"{number}.jpg", level)
+        for number in range(test):
+            write(folder / "test" / name / f"{number}.jpg", level)
+    for number in range(unlabeled):
+        write(folder / "unlabeled" / f"{number}.png", (10, 180)[number % 2])
+    return folder
+
+
+def own_table(path: Path, rows: int = 60) -> None:
+    """A user's table with numbers, choices, gaps, and two thirds of the labels missing."""
+    rng = np.random.default_rng(0)
+    lines = ["amount,colour,kind"]
+    for number in range(rows):
+        kind = number % 2
+        amount = "" if number % 10 == 7 else f"{rng.normal(6 * kind):.3f}"
+        colour = ("red", "blue")[kind] if number % 5 else "green"
+        lines.append(f"{amount},{colour},{('no', 'yes')[kind] if number % 6 < 2 else ''}")
+    path.write_text("\n".join(lines) + "\n")

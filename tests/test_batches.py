@@ -50,7 +50,7 @@ def test_split_keeps_held_out_samples_away() -> None:
     assert len(split.unlabeled) == 355
     everything = make_split(Y, labels=None, held_out=100, seed=0)
     np.testing.assert_array_equal(everything.labeled, everything.unlabeled)
-    with pytest.raises(ValueError, match="held_out must be from 0 to 454, got 455"):
+    with pytest.raises(ValueError, match="held_out must be from 0 to 445, got 455"):
         make_split(Y, labels=None, held_out=455, seed=0)
 
 

@@ -95,13 +95,13 @@ def test_a_run_prints_its_error_and_where_it_is(
     write_mnist(tmp_path / "data")
     arguments = [
         "train", "mnist", "--labels", "all", "--recipe", "fast", "--steps", "2", "--seed", "3",
-        "--data-dir", str(tmp_path / "data"), "--out", str(tmp_path / "run"), "--per-class", "1",
-        "--unlabeled-batch", "2",
+        "--data-dir", str(tmp_path / "data"), "--no-verify", "--out", str(tmp_path / "run"),
+        "--per-class", "1", "--unlabeled-batch", "2",
     ]  # fmt: skip
     assert call(*arguments) == 0
     output = capsys.readouterr()
     assert output.out.startswith("error ")
-    assert "on 20 images (test set), 60 labels, 2 steps, " in output.out
+    assert "on 20 samples (test set), 60 labels, 2 steps, " in output.out
     assert output.out.endswith(f" min: {tmp_path}/run\n")
     assert "cclp on mnist, seed 3: step 2/2  cross_entropy " in output.err
     config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
@@ -123,19 +123,25 @@ def test_default_directory_says_what_the_run_is(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("train digit", "'digit' is not one of 'digits', 'mnist'"),
+        (
+            "train digit",
+            "data must be one of digits, mnist, fashion_mnist, svhn, cifar10, a ",
+        ),
         ("train --labesl 5", "No such option"),
         ("train --labels few", "must be a number or 'all', got 'few'"),
         ("train --labels 3", "labels must be from 10 (one per class) to 1347 (all), got 3"),
         ("train --labels 1", "labels must be at least 2"),
         ("train --recipe paper", "recipe 'paper' is for mnist, svhn and cifar10"),
         ("train mnist --recipe digits", "recipe 'digits' is for digits, got data 'mnist'"),
-        ("train mnist", "mnist needs its four IDX files: name their folder with --data-dir"),
-        ("train mnist --data-dir nowhere", "no train-images-idx3-ubyte"),
+        ("train mnist --quiet", "mnist: could not fetch train-images-idx3-ubyte, train-labels"),
+        ("train mnist --quiet --data-dir nowhere", "no connection"),
         ("train --steps 0", "steps must be at least 1"),
         ("train --steps many", "'many' is not a valid integer"),
-        ("train --method ccpl", "'ccpl' is not one of 'supervised', 'cclp'"),
-        ("train --held-out 2000", "held_out must be from 0 to 1346, got 2000"),
+        (
+            "train --method ccpl",
+            "supervised, cclp, or 'my_file:MyMethod', got 'ccpl'",
+        ),
+        ("train --held-out 2000", "held_out must be from 0 to 1337, got 2000"),
         ("train --resume nowhere", "nowhere is not a run directory"),
         ("train --resume nowhere --steps 3", "everything from the run: leave out --steps"),
         ("train digits --resume nowhere", "everything from the run: leave out data"),
@@ -185,11 +191,11 @@ def test_help_teaches_and_loads_nothing_heavy(capsys: pytest.CaptureFixture[str]
     text = capsys.readouterr().out
     for flag in ("--labels", "--method", "--recipe", "--seed", "--out", "--resume", "--data-dir"):
         assert flag in text
-    assert "cclp train mnist --labels 100 --recipe fast" in text
+    assert "cclp train mnist --labels 100 --steps 9000" in text
     assert call() == 2  # no command: the help, as an error
     assert "train" in capsys.readouterr().out
     assert call("--version") == 0
-    loaded = modules_after("import cclp.cli; cclp.cli.make_config('digits', 50, None, None)")
+    loaded = modules_after("import cclp.cli; cclp.cli.make_config('digits', 50)")
     assert loaded.isdisjoint({"torch", "sklearn", "scipy", "lightning_fabric", "matplotlib"})
 
 
@@ -210,8 +216,8 @@ def test_the_options_are_these() -> None:
     """A new option is a decision: it is written down here too."""
     assert sorted(option for parameter in train.params for option in parameter.opts) == [
         "--accelerator", "--bandwidth", "--chain-steps", "--checkpoint-every", "--data-dir",
-        "--evaluate-every", "--held-out", "--labeled-batch", "--labels", "--learning-rate",
-        "--method", "--normalization", "--out", "--per-class", "--precision", "--quiet",
-        "--recipe", "--resume", "--seed", "--similarity", "--steps", "--tensorboard",
-        "--unlabeled-batch", "--weight", "data",
+        "--evaluate-every", "--held-out", "--image-size", "--label", "--labeled-batch", "--labels",
+        "--learning-rate", "--method", "--net", "--no-verify", "--normalization", "--out",
+        "--per-class", "--precision", "--quiet", "--recipe", "--resume", "--seed", "--similarity",
+        "--skip-bad", "--steps", "--tensorboard", "--unlabeled-batch", "--weight", "data",
     ]  # fmt: skip

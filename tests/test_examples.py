@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cclp.data.catalog import load
+from cclp.data.load import load
 from examples import digits
 
 

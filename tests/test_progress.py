@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from cclp.training import progress
-from cclp.training.progress import Bar, Lines, Reporter, Speaking, make_reporter
+from cclp import progress
+from cclp.progress import Bar, Lines, Reporter, Speaking, make_reporter
 
 
 def play(report: Reporter) -> None:

@@ -58,7 +58,7 @@ def test_one_cycle() -> None:
     ("name", "data", "message"),
     [
         ("paper", "digits", "'paper' is for mnist, svhn and cifar10, got data 'digits'"),
-        ("fast", "digits", "'fast' is for mnist"),
+        ("fast", "digits", "'fast' is not for digits"),
         ("digits", "mnist", "'digits' is for digits, got data 'mnist'"),
         ("quick", "mnist", "one of paper, fast, digits, got 'quick'"),
     ],
@@ -84,7 +84,10 @@ def test_config_survives_json(name: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "ccpl"}, "method must be one of supervised, cclp, got 'ccpl'"),
+        (
+            {"method": "ccpl"},
+            "supervised, cclp, or 'my_file:MyMethod', got 'ccpl'",
+        ),
         ({"labels": 1}, "labels must be at least 2, got 1"),
         ({"seed": -1}, "seed must be at least 0"),
         ({"held_out": -5}, "held_out must be at least 0"),

@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from cclp.data.catalog import load
+from cclp.data.load import load
 from cclp.methods.supervised import Supervised
+from cclp.progress import Reporter
 from cclp.training import run as module
 from cclp.training.config import Config
 from cclp.training.directory import create
-from cclp.training.progress import Reporter
 from cclp.training.recipe import make_recipe
 from cclp.training.run import Stopped, resume, train
 from tests.runs import last_weights, metrics, tiny_config, write_mnist
@@ -49,11 +49,21 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_directory_says_everything(finished: Path) -> None:
     assert sorted(path.name for path in finished.iterdir()) == [
-        "checkpoint", "config.json", "embedding", "metrics.jsonl", "result.json",
+        "checkpoint", "config.json", "embedding", "metrics.jsonl", "predictions.npz", "result.json",
     ]  # fmt: skip
     about = json.loads((finished / "config.json").read_text())
     data = load("digits")
-    assert about["data"] == {"fingerprint": data.fingerprint, "verified": True}
+    assert about["data"] == {
+        "name": "digits",
+        "fingerprint": data.fingerprint,
+        "verified": True,
+        "classes": list("0123456789"),
+        "shape": [1, 8, 8],
+        "white": 16,
+        "columns": None,
+        "label": None,
+    }
+    assert about["command"] is None
     assert np.bincount(data.train_y[about["labeled"]]).tolist() == [3] * 10
     assert about["environment"]["machine"]["threads"] == torch.get_num_threads()
 
@@ -65,7 +75,7 @@ def test_the_directory_says_everything(finished: Path) -> None:
 
     result = json.loads((finished / "result.json").read_text())
     assert result["error"] == lines[-1]["error"]
-    assert (result["measured_on"], result["images"]) == ("test set", 450)
+    assert (result["measured_on"], result["samples"]) == ("test set", 450)
     assert (result["labels"], result["method"], result["seed"]) == (30, "cclp", 0)
     assert result["recipe"]["steps"] == 12
     assert result["data_verified"]
@@ -183,7 +193,7 @@ def test_wrong_settings_leave_no_directory(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ValueError, match="accelerator 'cuda' is not on this machine"):
         train(tiny_config(accelerator="cuda"), tmp_path / "run")
     one = tiny_config(labels=None, held_out=1346)
-    with pytest.raises(ValueError, match="at least 2 labeled samples"):
+    with pytest.raises(ValueError, match="held_out must be from 0 to 1337, got 1346"):
         train(replace(one, recipe=replace(one.recipe, per_class=1)), tmp_path / "run")
     assert not list(tmp_path.iterdir())
 
@@ -264,11 +274,12 @@ def test_data_that_moved(tmp_path: Path) -> None:
         recipe=replace(recipe, steps=2, per_class=1, unlabeled_batch=0),
         labels=10,
         data_dir=str(tmp_path / "old"),
+        verify=False,
     )
     with pytest.raises(Stopped):
         train(config, tmp_path / "run", should_stop=after(1))
     (tmp_path / "old").rename(tmp_path / "new")
-    with pytest.raises(ValueError, match="no train-images"):
+    with pytest.raises(ValueError, match="could not fetch train-images"):
         resume(tmp_path / "run")
     assert resume(tmp_path / "run", data_dir=tmp_path / "new")["error"] < 1
 
@@ -296,8 +307,8 @@ def test_all_labels_and_held_out(tmp_path: Path) -> None:
     result = train(config, tmp_path / "run")
     with np.load(tmp_path / "run" / "embedding" / "00000002.npz") as points:
         assert points["labeled"].all()
-    assert (result["labels"], result["images"]) == (1300, 47)
-    assert result["measured_on"] == "held-out training images"
+    assert (result["labels"], result["samples"]) == (1300, 47)
+    assert result["measured_on"] == "held-out training set"
     assert json.loads((tmp_path / "run" / "config.json").read_text())["labeled"] == "all"
 
 
@@ -312,6 +323,7 @@ def test_mnist_files_with_the_paper_recipe(tmp_path: Path, normalization: str) -
         recipe=recipe,
         labels=20,
         data_dir=str(tmp_path / "data"),
+        verify=False,
         normalization=normalization,  # type: ignore[arg-type]
         precision="32",
     )
@@ -421,7 +433,7 @@ def test_tensorboard_missing_is_explained(tmp_path: Path, monkeypatch: pytest.Mo
     def absent(*_: object, **__: object) -> None:
         raise ModuleNotFoundError
 
-    monkeypatch.setattr("cclp.training.directory.TensorBoardLogger", absent)
+    monkeypatch.setattr("lightning_fabric.loggers.tensorboard.TensorBoardLogger", absent)
     with pytest.raises(ValueError, match=r"pip install 'cclp\[tensorboard\]'"):
         train(tiny_config(tensorboard=True), tmp_path / "run")
     assert not (tmp_path / "run").exists()

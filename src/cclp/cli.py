@@ -1,5 +1,7 @@
 """``cclp …``: the command line. Heavy imports wait until a command runs."""
 
+import csv
+import io
 import shlex
 import signal
 import sys
@@ -13,13 +15,19 @@ import click
 from click.core import ParameterSource
 
 import cclp
-from cclp.data.catalog import DATASETS
+from cclp.data import catalog
+from cclp.data.catalog import CATALOG
+from cclp.data.load import find_kind
+from cclp.files import write_bytes
 from cclp.methods import METHODS
+from cclp.progress import make_reporter
 from cclp.training.config import ACCELERATORS, NORMALIZATIONS, PRECISIONS, Config
 from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
+from cclp.user_code import is_user_code
 
 USER_ERROR, FAILED = 2, 1
-UNLABELED_ONLY = ("weight", "chain_steps", "similarity", "bandwidth", "unlabeled_batch")
+CCLP_ONLY = ("weight", "chain_steps", "similarity", "bandwidth")
+NAMED_AGAIN = ("data_dir", "net", "method")
 
 
 class LabelCount(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
@@ -29,9 +37,9 @@ class LabelCount(click.ParamType):  # type: ignore[type-arg] # generic from clic
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | None:
-        if value is None or value == "all":
-            return None
+    ) -> int | str:
+        if value == "all":
+            return "all"
         try:
             return int(value)
         except ValueError:
@@ -42,8 +50,38 @@ def _choice(flag: str, choices: tuple[str, ...], default: str, text: str) -> Cal
     return click.option(flag, type=click.Choice(choices), default=default, help=text)
 
 
+def _path(flag: str, text: str, metavar: str = "PATH") -> Callable[..., Any]:
+    return click.option(flag, type=click.Path(path_type=Path), metavar=metavar, help=text)
+
+
+_run = click.argument("run", type=click.Path(path_type=Path))
+_data_dir = _path(
+    "--data-dir",
+    "Folder of published data: looked at first, and fetched into.  [default: CCLP_DATA, else the "
+    "user's cache]",
+)
+_no_verify = click.option(
+    "--no-verify",
+    is_flag=True,
+    help="Accept files of published data that are not the published ones; recorded.",
+)
+_label = click.option("--label", metavar="COLUMN", help="Column of classes in a .csv file.")
+_skip_bad = click.option("--skip-bad", is_flag=True, help="Leave out images that cannot be read.")
+_net = click.option(
+    "--net",
+    metavar="MY_FILE:FUNCTION",
+    help="A network of your own: function(shape, num_classes) gives a module with 'features' and "
+    "'classifier'.",
+)
+_quiet = click.option("--quiet", is_flag=True, help="Warnings and the result only.")
+
+
 @click.group(
-    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "show_default": True,
+        "max_content_width": 100,
+    },
     epilog="Begin with: cclp train digits --labels 50",
 )
 @click.version_option(cclp.__version__)
@@ -51,10 +89,19 @@ def command() -> None:
     """Few labels, many unlabeled samples: one accurate classifier."""
 
 
-@command.command(context_settings={"max_content_width": 100})
-@click.argument("data", type=click.Choice(list(DATASETS)), default="digits")
-@click.option("--labels", type=LabelCount(), default=100, help="Labeled samples, in equal shares.")
-@_choice("--method", tuple(METHODS), "cclp", "How unlabeled samples are used.")
+@command.command()
+@click.argument("data", default="digits")
+@click.option(
+    "--labels",
+    type=LabelCount(),
+    help="Labeled samples, in equal shares of the classes.  [default: 100; of your own data all]",
+)
+@click.option(
+    "--method",
+    default="cclp",
+    metavar="METHOD",
+    help=f"How unlabeled samples are used: {', '.join(METHODS)}, or MY_FILE:CLASS of your own.",
+)
 @click.option(
     "--recipe",
     type=click.Choice(list(RECIPES)),
@@ -62,21 +109,19 @@ def command() -> None:
     "[default: digits for digits, else fast]",
 )
 @click.option("--seed", type=int, default=0, help="Of the labeled set, the weights, every step.")
-@click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: in runs/]")
-@click.option(
+@_path("--out", "Run directory.  [default: in runs/]")
+@_path(
     "--resume",
-    type=click.Path(path_type=Path),
+    "Go on with the run in this directory; all else comes from there (but for --data-dir, if the "
+    "data have moved, and code of your own, which has to be named again).",
     metavar="RUN",
-    help="Go on with the run in this directory; all else comes from there (but for --data-dir, if "
-    "the data have moved).",
 )
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path),
-    envvar="CCLP_DATA",
-    show_envvar=True,
-    help="Folder with the files of data sets that are not bundled.",
-)
+@_data_dir
+@_no_verify
+@click.option("--image-size", type=int, help="Side that images of a folder get.  [default: 32]")
+@_label
+@_skip_bad
+@_net
 @click.option("--steps", type=int, help="Training steps.  [default: the recipe's]")
 @click.option("--learning-rate", type=float, help="Largest one.  [default: the recipe's]")
 @click.option("--weight", type=float, help="Of the method's loss.  [default: the recipe's]")
@@ -92,14 +137,14 @@ def command() -> None:
 @click.option(
     "--labeled-batch",
     type=int,
+    default=200,
     help="At most so many labeled samples a step; with more classes than that, classes take turns.",
 )
 @click.option(
     "--held-out",
     type=int,
-    default=0,
-    help="Keep so many training samples from training and measure the error on them, not on the "
-    "test set: for choosing settings.",
+    help="Keep so many labeled samples from training and measure the error on them, not on the "
+    "test set: for choosing settings.  [default: 0; a fifth if there is no test set]",
 )
 @_choice("--normalization", NORMALIZATIONS, "zscore", "Of the inputs, by the training set.")
 @_choice("--precision", PRECISIONS, "auto", "auto: bf16 where the machine computes in it.")
@@ -111,17 +156,23 @@ def command() -> None:
     "--checkpoint-every", type=int, default=100, help="Steps; at least every five minutes."
 )
 @click.option("--tensorboard", is_flag=True, help="Write event files too.")
-@click.option("--quiet", is_flag=True, help="Warnings and the result only.")
+@_quiet
 @click.pass_context
 def train(
     context: click.Context, /, out: Path | None, resume: Path | None, quiet: bool, **options: Any
 ) -> None:
     """Train a classifier on DATA from few labels, into a run directory.
 
+    DATA is published (see cclp data list) or your own: a folder with a sub-folder of images for
+    each class, and perhaps unlabeled/ and test/; an .npz with X, y (-1: unlabeled) and perhaps
+    X_test, y_test; a .csv with a column of classes, empty where unlabeled.
+
     \b
     cclp train digits --labels 50
-    cclp train mnist --labels 100 --recipe fast --steps 9000 --data-dir DIR --out runs/mnist
+    cclp train mnist --labels 100 --steps 9000 --out runs/mnist
     cclp train --resume runs/mnist
+    cclp train photos/ --image-size 64
+    cclp train customers.csv --label churned
 
     A run that was stopped or killed goes on with --resume as if nothing had happened.
     """
@@ -132,49 +183,199 @@ def train(
             if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         }
         for name, flag in given.items():
-            if name not in ("resume", "quiet", "data_dir"):
+            if name not in ("resume", "quiet", *NAMED_AGAIN):
                 raise ValueError(f"--resume takes everything from the run: leave out {flag}")
-        moved = options["data_dir"] if "data_dir" in given else None
+        again = {name: options[name] for name in NAMED_AGAIN if name in given}
     else:
         config = make_config(**options)
         out = out or Path("runs", _run_name(config))
 
     # torch and Fabric are loaded from here on
     from cclp.training import run
-    from cclp.training.progress import make_reporter
 
     with make_reporter(quiet) as report, StopOnSignal(report.say) as should_stop:
         try:
             if resume is None:
                 assert out is not None
-                result = run.train(config, out, report, should_stop)
+                line = shlex.join(["cclp", *context.obj])
+                result = run.train(config, out, report, should_stop, line)
             else:
                 out = resume
-                result = run.resume(out, report, should_stop, moved)
+                result = run.resume(out, report, should_stop, **again)
         except run.Stopped as stopped:
             report.say(f"{stopped} Go on with: cclp train --resume {shlex.quote(str(out))}")
             context.exit(128 + should_stop.number)
+    measured = (
+        "error not measured"
+        if result["error"] is None
+        else f"error {result['error']:.2%} on {result['samples']} samples ({result['measured_on']})"
+    )
     click.echo(
-        f"error {result['error']:.2%} on {result['images']} images ({result['measured_on']}), "
-        f"{result['labels']} labels, {result['recipe']['steps']} steps, "
+        f"{measured}, {result['labels']} labels, {result['recipe']['steps']} steps, "
         f"{result['seconds'] / 60:.1f} min: {out}"
     )
 
 
+@command.command()
+@_run
+@click.argument("data", required=False)
+@_label
+@_skip_bad
+@_data_dir
+@_no_verify
+@_net
+@_quiet
+def evaluate(run: Path, data: str | None, no_verify: bool, quiet: bool, **options: Any) -> None:
+    """Measure the network of RUN: on what it was measured on while training, or on DATA.
+
+    DATA is whatever cclp train takes: its test set is used, or all its labels if it has none.
+
+    \b
+    cclp evaluate runs/photos
+    cclp evaluate runs/photos more-photos/
+    """
+    from cclp.training.inference import evaluate
+
+    with make_reporter(quiet) as report:
+        found = evaluate(run, data, verify=not no_verify, report=report, **options)
+    width = max(map(len, found.classes))
+    for k, (name, row) in enumerate(zip(found.classes, found.confusion, strict=True)):
+        if row.any() and not quiet:
+            wrong = row.sum() - row[k]
+            others = [(count, other) for other, count in enumerate(row) if other != k]
+            most = f", most often {found.classes[max(others)[1]]}" if wrong else ""
+            click.echo(f"{name:{width}}  {wrong / row.sum():7.2%} of {row.sum()} wrong{most}")
+    unlike = "" if found.verified is not False else ", not the published files"
+    click.echo(f"error {found.error:.2%} on {found.confusion.sum()} samples ({found.what}{unlike})")
+
+
+@command.command()
+@_run
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@_path("--out", "A .csv file to write.  [default: standard output]")
+@_skip_bad
+@_net
+@_quiet
+def predict(
+    run: Path, files: tuple[Path, ...], out: Path | None, quiet: bool, **options: Any
+) -> None:
+    """Classes of FILES by the network of RUN, as a table: file, row, class, probability.
+
+    FILES are images, folders of images, .npz files with X, or .csv files with the columns of the
+    one that was trained on; their rows are counted from 0.
+
+    \b
+    cclp predict runs/photos new/*.jpg --out predictions.csv
+    """
+    if out is not None and out.exists():
+        raise ValueError(f"{out} exists and is never overwritten: choose another --out")
+    from cclp.training.inference import predict
+
+    table = io.StringIO(newline="")
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["file", "row", "class", "probability"])
+    count = 0
+    with make_reporter(quiet) as report:
+        for found in predict(run, files, report=report, **options):
+            row = "" if found.row is None else found.row
+            writer.writerow([found.file, row, found.label, f"{found.probability:.4f}"])
+            count += 1
+    if out is None:
+        click.echo(table.getvalue(), nl=False)
+    else:
+        write_bytes(out, table.getvalue().encode())
+        click.echo(f"{count} predictions: {out}")
+
+
+@command.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@_path("--out", "The page.  [default: report.html in the run; here, for several]")
+def report(runs: tuple[Path, ...], out: Path | None) -> None:
+    """One HTML page about RUNS, several side by side; it needs no network.
+
+    \b
+    cclp report runs/mnist
+    cclp report runs/mnist runs/mnist-supervised --out comparison.html
+    """
+    from cclp.report.page import is_report, make_report
+
+    if out is None:
+        out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
+    if out.exists() and not is_report(out):
+        raise ValueError(f"{out} exists and is not a report: choose another --out")
+    write_bytes(out, make_report(list(runs)).encode())
+    click.echo(f"report: {out}")
+
+
+@command.group()
+def data() -> None:
+    """Published data: what there is, fetch it, verify it."""
+
+
+@data.command("list")
+@_data_dir
+def data_list(data_dir: Path | None) -> None:
+    """What there is, and where it is on this machine."""
+    for name, entry in CATALOG.items():
+        here = catalog.location(name, data_dir) if entry.files else "bundled"
+        missing = f"not here: cclp data fetch {name} ({entry.size / 1e6:.0f} MB)"
+        click.echo(f"{name:14} {entry.about}\n{'':14} {here or missing}")
+
+
+@data.command("fetch")
+@click.argument("name", type=click.Choice(list(CATALOG)))
+@_data_dir
+@_quiet
+def data_fetch(name: str, data_dir: Path | None, quiet: bool) -> None:
+    """Fetch NAME from the first source that has it, and verify it."""
+    with make_reporter(quiet) as report:
+        sources = catalog.fetch_published(name, data_dir, report)
+    catalog.verify_published(name, data_dir)
+    place = catalog.location(name, data_dir) or "bundled, nothing to fetch"
+    click.echo(f"{name}: {place}" + (f" (from {', '.join(sources)})" if sources else ""))
+
+
+@data.command("verify")
+@click.argument("name", type=click.Choice(list(CATALOG)))
+@_data_dir
+def data_verify(name: str, data_dir: Path | None) -> None:
+    """Compare the files of NAME with the published hashes."""
+    for state in catalog.verify_published(name, data_dir):
+        click.echo(f"{state.path}: {state.found}")
+    click.echo(f"{name}: all files are the published ones")
+
+
 def make_config(
-    data: str, labels: int | None, recipe: str | None, data_dir: Path | None, **options: Any
+    data: str,
+    labels: int | str | None = None,
+    recipe: str | None = None,
+    data_dir: Path | None = None,
+    net: str | None = None,
+    no_verify: bool = False,
+    **options: Any,
 ) -> Config:
     """A configuration from the options of ``cclp train``."""
-    made = make_recipe(recipe, data, all_labels=labels is None)
+    if labels is None:
+        labels = 100 if data in CATALOG else "all"
+    made = make_recipe(recipe, data, all_labels=labels == "all", kind=find_kind(data))
     overrides = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
     overrides = {name: value for name, value in overrides.items() if value is not None}
-    made = replace(made, **overrides)
-    if options.get("method") == "supervised":
-        _refuse(overrides, UNLABELED_ONLY, "--method supervised")
+    made = replace(made, **overrides, net=net or made.net)
+    method = options.get("method", "cclp")
+    if method == "supervised":
+        _refuse(overrides, (*CCLP_ONLY, "unlabeled_batch"), "--method supervised")
+    if is_user_code(method):
+        _refuse(overrides, CCLP_ONLY, "a method of your own")
     if made.similarity != "euclidean":
         _refuse(overrides, ("bandwidth",), f"--similarity {made.similarity}")
-    folder = None if data_dir is None else str(data_dir.resolve())
-    return Config(data=data, labels=labels, recipe=made, data_dir=folder, **options)
+    return Config(
+        data=data if data in CATALOG else str(Path(data).resolve()),
+        labels=None if labels == "all" else int(labels),
+        recipe=made,
+        data_dir=None if data_dir is None else str(data_dir.resolve()),
+        verify=not no_verify,
+        **options,
+    )
 
 
 def _refuse(given: dict[str, Any], names: tuple[str, ...], where: str) -> None:
@@ -186,7 +387,8 @@ def _refuse(given: dict[str, Any], names: tuple[str, ...], where: str) -> None:
 
 def _run_name(config: Config) -> str:
     labels = "all" if config.labels is None else config.labels
-    return f"{config.data}-{labels}-{config.recipe.name}-{config.method}-seed{config.seed}"
+    data, method = Path(config.data).stem, config.method.split(":")[-1]
+    return f"{data}-{labels}-{config.recipe.name}-{method}-seed{config.seed}"
 
 
 class StopOnSignal:
@@ -215,8 +417,9 @@ class StopOnSignal:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; whatever the user got wrong is one line and exit code 2."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = command.main(arguments, prog_name="cclp", standalone_mode=False)
+        code = command.main(arguments, prog_name="cclp", standalone_mode=False, obj=arguments)
     except click.exceptions.NoArgsIsHelpError as empty:
         click.echo(empty.format_message())
         sys.exit(USER_ERROR)

@@ -112,9 +112,23 @@ def mnist_net(num_classes: int = 10, in_channels: int = 1) -> Net:
     return Net(features, 128, num_classes, init="he")
 
 
-def svhn_net(num_classes: int = 10, in_channels: int = 3) -> Net:
-    """The paper's network for SVHN: (N, in_channels, 32, 32) to z of size 128."""
-    return _nine_layers([GaussianNoise(0.05), nn.Dropout2d(0.1)], 64, 128, in_channels, num_classes)
+def svhn_net(num_classes: int = 10, in_channels: int = 3, image_size: int = 32) -> Net:
+    """The paper's network for SVHN: (N, in_channels, 32, 32) to z of size 128.
+
+    Larger images are halved by a narrow layer and a pooling each, until the paper's layers see
+    fewer than 64 x 64 pixels. Images must be of 4 x 4 pixels or more.
+
+    Example:
+        >>> net = svhn_net(image_size=96).eval()
+        >>> net.features(torch.zeros(2, 3, 96, 96)).shape
+        torch.Size([2, 128])
+    """
+    check_integer("image_size", image_size, least=4)
+    first: list[nn.Module] = [GaussianNoise(0.05), nn.Dropout2d(0.1)]
+    while image_size >= 64:
+        first += [*_convs(in_channels, 32), nn.MaxPool2d(2)]
+        in_channels, image_size = 32, image_size // 2
+    return _nine_layers(first, 64, 128, in_channels, num_classes)
 
 
 def cifar_net(num_classes: int = 10, in_channels: int = 3) -> Net:
@@ -123,10 +137,10 @@ def cifar_net(num_classes: int = 10, in_channels: int = 3) -> Net:
 
 
 def _nine_layers(
-    noise: list[nn.Module], narrow: int, wide: int, in_channels: int, num_classes: int
+    first: list[nn.Module], narrow: int, wide: int, in_channels: int, num_classes: int
 ) -> Net:
     features = nn.Sequential(
-        *noise,
+        *first,
         *_convs(in_channels, narrow, narrow, narrow),
         nn.MaxPool2d(2),
         nn.Dropout(0.5),

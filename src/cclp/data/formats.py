@@ -1,39 +1,51 @@
-"""Parsers of official file formats. Nothing here can execute what it reads."""
+"""Parsers of official file formats: bytes in, arrays out. Nothing here can execute what it reads.
+
+Every one of them raises ValueError, and nothing else, for content that is not what it should be.
+"""
 
 import gzip
-import hashlib
+import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-
-class Parsed(NamedTuple):
-    """An array, and the SHA-256 of the uncompressed file it came from."""
-
-    array: NDArray[np.uint8]
-    sha256: str
+Bytes = NDArray[np.uint8]
+_CIFAR_RECORD = 1 + 3 * 32 * 32
 
 
-def read_idx(path: Path, ndim: int) -> Parsed:
-    """Read an IDX file of unsigned bytes, the format of MNIST, gzipped or raw.
+class Labeled(NamedTuple):
+    """Images, (N, channels, height, width), and their classes, (N,)."""
 
-    Args:
-        path: the file; whether it is gzipped is seen from its first bytes.
-        ndim: how many dimensions it must have.
+    x: Bytes
+    y: NDArray[np.int64]
 
-    Raises:
-        ValueError: naming the file, what was expected and what it holds.
-    """
+
+def read_content(path: Path) -> bytes:
+    """All of a file, unpacked if its first bytes say that it is gzipped."""
     content = path.read_bytes()
     if content[:2] == b"\x1f\x8b":
         try:
-            content = gzip.decompress(content)
+            return gzip.decompress(content)
         except (EOFError, OSError, zlib.error) as error:
-            raise ValueError(f"{path} is a damaged gzip file ({error}): get it again") from None
+            raise ValueError(f"{path} is a damaged gzip file ({error})") from None
+    return content
+
+
+def parse_idx(content: bytes, path: Path, ndim: int) -> Bytes:
+    """An IDX file of unsigned bytes, the format of MNIST.
+
+    Args:
+        content: of the file, unpacked.
+        path: for messages.
+        ndim: how many dimensions it must have.
+    """
     header = 4 + 4 * ndim
     expected = bytes([0, 0, 8, ndim])
     if len(content) < header or content[:4] != expected:
@@ -45,7 +57,129 @@ def read_idx(path: Path, ndim: int) -> Parsed:
     if len(content) != header + prod(shape):
         raise ValueError(
             f"{path} must hold {header + prod(shape)} bytes for its shape {shape}, but holds "
-            f"{len(content)}: get it again"
+            f"{len(content)}"
         )
-    array = np.frombuffer(content, np.uint8, offset=header).reshape(shape)
-    return Parsed(array, hashlib.sha256(content).hexdigest())
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def parse_cifar(content: bytes, path: Path) -> Labeled:
+    """A batch of CIFAR-10's binary version: a byte of class, then 3 x 32 x 32 of pixels."""
+    if not content or len(content) % _CIFAR_RECORD:
+        raise ValueError(
+            f"{path} must hold records of {_CIFAR_RECORD} bytes, but holds {len(content)} bytes"
+        )
+    records = np.frombuffer(content, np.uint8).reshape(-1, _CIFAR_RECORD)
+    if records[:, 0].max() > 9:
+        raise ValueError(f"{path} must hold classes 0 … 9, but holds {records[:, 0].max()}")
+    return Labeled(records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64))
+
+
+def parse_svhn(content: bytes, path: Path) -> Labeled:
+    """A MATLAB file of SVHN's cropped digits: X (32, 32, 3, N) and y (N, 1) in 1 … 10, 10 for 0."""
+    arrays = parse_mat(content, path)
+    if not {"X", "y"} <= set(arrays):
+        raise ValueError(f"{path} must hold X and y, but holds {', '.join(arrays) or 'nothing'}")
+    x, y = arrays["X"], arrays["y"]
+    if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.size == 0:
+        raise ValueError(
+            f"{path}: X must be bytes of shape (32, 32, 3, N), got {x.dtype} {x.shape}"
+        )
+    count = x.shape[3]
+    if y.shape != (count, 1) or not np.isin(y, range(1, 11)).all():
+        raise ValueError(
+            f"{path}: y must be numbers 1 … 10 of shape ({count}, 1), got {y.dtype} {y.shape}"
+        )
+    images = np.ascontiguousarray(x.transpose(3, 2, 0, 1))
+    return Labeled(images, y[:, 0].astype(np.int64) % 10)
+
+
+def parse_mat(content: bytes, path: Path) -> dict[str, NDArray[Any]]:
+    """Real numeric arrays of a MATLAB 5 file, by name; all else in it is passed over.
+
+    scipy.io.loadmat reads more, but on damaged bytes it crashes the process.
+    """
+    if len(content) < 128 or content[124:128] != b"\x00\x01IM":
+        raise ValueError(f"{path} must be a MATLAB 5 file, little-endian")
+    arrays = {}
+    try:
+        for kind, data in _mat_elements(memoryview(content)[128:]):
+            if kind == _COMPRESSED:
+                ((kind, data),) = _mat_elements(memoryview(zlib.decompress(data)))
+            parts = list(_mat_elements(data)) if kind == _MATRIX else []
+            if len(parts) != 4:  # flags, dimensions, name, numbers
+                continue
+            (_, flags), (_, dimensions), (_, name), (stored, numbers) = parts
+            array_class, more = flags[0], flags[1]
+            if array_class in _MAT_CLASSES and not more & _COMPLEX:
+                shape = [int(size) for size in np.frombuffer(dimensions, "<i4")]
+                array = np.frombuffer(numbers, _MAT_TYPES[stored]).reshape(shape, order="F")
+                arrays[bytes(name).decode("ascii")] = array.astype(_MAT_CLASSES[array_class])
+    except (ValueError, KeyError, IndexError, zlib.error) as error:
+        raise ValueError(f"{path} is a damaged MATLAB 5 file: {error}") from None
+    return arrays
+
+
+_MATRIX, _COMPRESSED, _COMPLEX = 14, 15, 0x08
+_MAT_TYPES = {
+    1: "<i1", 2: "<u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8", 12: "<i8",
+    13: "<u8",
+}  # fmt: skip
+_MAT_CLASSES = {
+    6: "<f8", 7: "<f4", 8: "<i1", 9: "<u1", 10: "<i2", 11: "<u2", 12: "<i4", 13: "<u4", 14: "<i8",
+    15: "<u8",
+}  # fmt: skip
+
+
+def _mat_elements(content: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Types and contents of the elements that lie one behind the other."""
+    place = 0
+    while place < len(content):
+        kind, size = np.frombuffer(content[place : place + 8], "<u4", 2).tolist()
+        begin = place + 8
+        if kind >> 16:  # a small one, within its own tag
+            kind, size, begin = kind & 0xFFFF, kind >> 16, place + 4
+        if size > len(content) - begin:
+            raise ValueError(f"an element of {size} bytes where {len(content) - begin} are left")
+        yield kind, content[begin : begin + size]
+        place = begin + size
+        if kind != _COMPRESSED:
+            place += -place % 8
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an ``.npz`` file. Python objects (pickles) are refused."""
+    arrays = {}
+    with path.open("rb") as file, _npz_members(path, file) as members:
+        for name, member in members:
+            shape, fortran, dtype = _npy_header(member)
+            content, size = member.read(), prod(shape) * dtype.itemsize
+            if len(content) != size:
+                raise ValueError(f"{name} of shape {shape} takes {size} bytes, not {len(content)}")
+            arrays[name] = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
+    return arrays
+
+
+def npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arrays of an ``.npz`` file, by their headers alone."""
+    with path.open("rb") as file, _npz_members(path, file) as members:
+        return {name: _npy_header(member)[0] for name, member in members}
+
+
+@contextmanager
+def _npz_members(path: Path, file: IO[bytes]) -> Iterator[Iterator[tuple[str, IO[bytes]]]]:
+    """Names and opened members; whatever goes wrong while they are read is a ValueError."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".npy")]
+            yield ((name.removesuffix(".npy"), archive.open(name)) for name in names)
+    except Exception as error:  # zipfile, zlib and numpy have many ways to say it
+        raise ValueError(f"{path} must be an .npz file of NumPy: {error or type(error)}") from None
+
+
+def _npy_header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
+    version = npy.read_magic(member)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read(member)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which are never loaded")
+    return shape, fortran, dtype

@@ -4,31 +4,44 @@ Statistics come from the training set alone and are buffers, so they are saved w
 """
 
 from collections.abc import Iterator
+from math import prod
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cclp.data.splits import Indices
+
+MOST_ZCA = 4096
 _CHUNK = 4096
 
 
 class ZScore(nn.Module):
-    """(x − mean) / standard deviation, per channel (images) or per feature (vectors)."""
+    """(x − mean) · scale; the scale is one over the standard deviation.
 
-    def __init__(self, train_x: NDArray[np.generic]) -> None:
+    Args:
+        mean, scale: per channel (images) or per feature (vectors), as they are broadcast.
+    """
+
+    def __init__(self, mean: Tensor, scale: Tensor) -> None:
         super().__init__()
-        axes = (0, *range(2, train_x.ndim))
-        count = train_x.size // train_x.shape[1]
-        mean = sum(chunk.sum(axes) for chunk in _chunks(train_x)) / count
-        shape = (1, -1, *[1] * (train_x.ndim - 2))
-        square = sum(((chunk - mean.reshape(shape)) ** 2).sum(axes) for chunk in _chunks(train_x))
-        std = np.sqrt(square / count)
-        scale = 1 / np.where(std > 0, std, 1)  # a constant channel stays 0
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).reshape(shape))
-        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float32).reshape(shape))
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", scale)
         self.mean: Tensor
         self.scale: Tensor
+
+    @classmethod
+    def fit(cls, x: NDArray[Any], index: Indices) -> "ZScore":
+        axes = (0, *range(2, x.ndim))
+        count = len(index) * prod(x.shape[2:])
+        shape = (1, -1, *[1] * (x.ndim - 2))
+        mean = sum(chunk.sum(axes) for chunk in _chunks(x, index)) / count
+        square = sum(((chunk - mean.reshape(shape)) ** 2).sum(axes) for chunk in _chunks(x, index))
+        std = np.sqrt(square / count)
+        scale = 1 / np.where(std > 0, std, 1)  # a constant channel stays 0
+        return cls(_float(mean).reshape(shape), _float(scale).reshape(shape))
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` of any dtype, (N, channels, …), in float32."""
@@ -40,23 +53,36 @@ class ZCA(nn.Module):
 
     U and Λ are eigenvectors and eigenvalues of the covariance of all pixels; ε is a hundredth of
     the mean eigenvalue, so that pixels which never change are not blown up.
+
+    Args:
+        mean: of each pixel.
+        matrix: W.
     """
 
-    def __init__(self, train_x: NDArray[np.generic]) -> None:
+    def __init__(self, mean: Tensor, matrix: Tensor) -> None:
         super().__init__()
-        size = train_x[0].size
-        mean = sum(chunk.reshape(-1, size).sum(0) for chunk in _chunks(train_x)) / len(train_x)
+        self.register_buffer("mean", mean)
+        self.register_buffer("matrix", matrix)
+        self.mean: Tensor
+        self.matrix: Tensor
+
+    @classmethod
+    def fit(cls, x: NDArray[Any], index: Indices) -> "ZCA":
+        size = prod(x.shape[1:])
+        if size > MOST_ZCA:
+            raise ValueError(
+                f"normalization 'zca' is for at most {MOST_ZCA} values a sample, got {size}: use "
+                "'zscore'"
+            )
+        mean = sum(chunk.reshape(-1, size).sum(0) for chunk in _chunks(x, index)) / len(index)
         covariance = np.zeros((size, size))
-        for chunk in _chunks(train_x):
+        for chunk in _chunks(x, index):
             centred = chunk.reshape(-1, size) - mean
-            covariance += centred.T @ centred / len(train_x)
+            covariance += centred.T @ centred / len(index)
         values, vectors = np.linalg.eigh(covariance)
         floor = 0.01 * values.mean() or 1.0
         matrix = (vectors / np.sqrt(values.clip(0) + floor)) @ vectors.T
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32))
-        self.register_buffer("matrix", torch.tensor(matrix, dtype=torch.float32))
-        self.mean: Tensor
-        self.matrix: Tensor
+        return cls(_float(mean), _float(matrix))
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` of any dtype, (N, …), in float32 whatever autocast says."""
@@ -64,17 +90,30 @@ class ZCA(nn.Module):
             return ((x.float().flatten(1) - self.mean) @ self.matrix).reshape(x.shape)
 
 
-def fit_normalizer(kind: str, train_x: NDArray[np.generic]) -> nn.Module:
+NORMALIZERS: dict[str, type[ZScore | ZCA]] = {"zscore": ZScore, "zca": ZCA}
+
+
+def fit_normalizer(kind: str, x: NDArray[Any], index: Indices | None = None) -> nn.Module:
     """The module that turns raw inputs into the network's, fitted on the training set.
 
     Args:
         kind: "zscore" or "zca".
-        train_x: the training set, (N, channels, …).
+        x: samples, (N, channels, …); may be a memory map larger than memory.
+        index: of those to fit on; None: all.
     """
-    return {"zscore": ZScore, "zca": ZCA}[kind](train_x)
+    return NORMALIZERS[kind].fit(x, np.arange(len(x)) if index is None else index)
 
 
-def _chunks(x: NDArray[np.generic]) -> Iterator[NDArray[np.float64]]:
-    """``x`` in float64, a part at a time: the whole would take eight times its memory."""
-    for start in range(0, len(x), _CHUNK):
-        yield x[start : start + _CHUNK].astype(np.float64)
+def saved_normalizer(kind: str, buffers: dict[str, Tensor]) -> nn.Module:
+    """The module of that kind, from its buffers."""
+    return NORMALIZERS[kind](**buffers)
+
+
+def _float(array: Any) -> Tensor:
+    return torch.tensor(array, dtype=torch.float32)
+
+
+def _chunks(x: NDArray[Any], index: Indices) -> Iterator[NDArray[np.float64]]:
+    """Samples in float64, a part at a time: the whole would take eight times its memory."""
+    for start in range(0, len(index), _CHUNK):
+        yield x[index[start : start + _CHUNK]].astype(np.float64)

@@ -20,16 +20,17 @@ def make_split(y: Indices, labels: int | None, held_out: int, seed: int) -> Spli
     """Divide a training set. The unlabeled set is all that is not held out, as in the paper.
 
     Args:
-        y: class indices, (N,).
-        labels: how many to label; None: all that are not held out.
-        held_out: how many to keep from training.
+        y: class indices, (N,); −1 where the class is not known.
+        labels: how many to label; None: all whose class is known, but for those held out.
+        held_out: how many to keep from training, of those whose class is known.
         seed: of both draws.
     """
-    hidden = held_out_subset(held_out, len(y), seed)
+    hidden = held_out_subset(y, held_out, seed)
     unlabeled = np.delete(np.arange(len(y)), hidden)
+    known = unlabeled[y[unlabeled] >= 0]
     if labels is None:
-        return Split(unlabeled, unlabeled, hidden)
-    return Split(unlabeled[labeled_subset(y[unlabeled], labels, seed)], unlabeled, hidden)
+        return Split(known, unlabeled, hidden)
+    return Split(known[labeled_subset(y[known], labels, seed)], unlabeled, hidden)
 
 
 def labeled_subset(y: Indices, count: int, seed: int) -> Indices:
@@ -68,9 +69,29 @@ def labeled_subset(y: Indices, count: int, seed: int) -> Indices:
     return np.sort(taken)
 
 
-def held_out_subset(count: int, total: int, seed: int) -> Indices:
-    """Sorted indices of ``count`` samples out of ``total``, drawn at random."""
-    if not 0 <= count < total:
-        raise ValueError(f"held_out must be from 0 to {total - 1}, got {count}")
-    rng = np.random.default_rng([seed, 0x0E1D])
-    return np.sort(rng.permutation(total)[:count])
+def held_out_subset(y: Indices, count: int, seed: int) -> Indices:
+    """Draw samples to hold out, in proportion to the classes; each class keeps one or more.
+
+    Args:
+        y: class indices, (N,); −1 where the class is not known: those are not drawn.
+        count: how many.
+        seed: of the draw.
+
+    Returns:
+        Sorted indices into ``y``, (count,).
+
+    Example:
+        >>> y = np.array([0] * 60 + [1] * 30 + [-1] * 100)
+        >>> np.bincount(y[held_out_subset(y, 30, seed=0)])
+        array([20, 10])
+    """
+    known = np.flatnonzero(y >= 0)
+    classes, sizes = np.unique(y[known], return_counts=True)
+    if not 0 <= count <= len(known) - len(classes):
+        raise ValueError(f"held_out must be from 0 to {len(known) - len(classes)}, got {count}")
+    order = np.random.default_rng([seed, 0x0E1D]).permutation(known)
+    by_class = order[np.argsort(y[order], kind="stable")]
+    size = np.repeat(sizes, sizes)
+    place = np.concatenate([np.arange(size) for size in sizes] or [np.empty(0, np.int64)])
+    share = np.where(place == size - 1, np.inf, (place + 0.5) / size)  # the last one stays
+    return np.sort(by_class[np.argsort(share, kind="stable")[:count]])

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cclp.user_code import is_user_code, load_object
+
 if TYPE_CHECKING:
     from cclp.methods.base import Method
 
@@ -14,9 +16,11 @@ METHODS = {
 
 
 def check_method(name: str) -> str:
-    """A name of :data:`METHODS`."""
-    if name not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}")
+    """A name of :data:`METHODS`, or of a class of the user's own."""
+    if name not in METHODS and not is_user_code(name):
+        raise ValueError(
+            f"method must be one of {', '.join(METHODS)}, or 'my_file:MyMethod', got {name!r}"
+        )
     return name
 
 
@@ -26,13 +30,24 @@ def make_methods(
     """The supervised term, and the named method's if that is another.
 
     Args:
-        name: of :data:`METHODS`.
+        name: of :data:`METHODS`, or a user's own subclass of Method as "my_file:MyMethod", which is
+            imported.
         num_classes: C.
         settings: keyword arguments of each method, by its name.
     """
+    from cclp.methods.base import Method
+
     made = []
     for part in dict.fromkeys(["supervised", check_method(name)]):
-        module, attribute = METHODS[part].split(":")
-        method = getattr(import_module(module), attribute)
+        if part in METHODS:
+            module, attribute = METHODS[part].split(":")
+            method = getattr(import_module(module), attribute)
+        else:
+            method = load_object("method", part)
         made.append(method(num_classes, **settings.get(part, {})))
+        if not isinstance(made[-1], Method):
+            raise ValueError(
+                f"method {part!r} must be a subclass of cclp.methods.base.Method, got "
+                f"{type(made[-1]).__name__}"
+            )
     return made

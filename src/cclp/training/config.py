@@ -5,7 +5,8 @@ from typing import Any, Literal, get_args
 
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.methods import check_method
-from cclp.training.recipe import SIMILARITIES, NetName, OneCycle, Pieces, Recipe
+from cclp.training.recipe import NETS, SIMILARITIES, OneCycle, Pieces, Recipe
+from cclp.user_code import is_user_code
 
 Precision = Literal["auto", "bf16", "32"]
 Accelerator = Literal["auto", "cpu", "cuda", "mps"]
@@ -20,14 +21,18 @@ class Config:
     """What a run is made of; checked when made.
 
     Attributes:
-        data: name in the catalogue.
+        data: name in the catalogue, or path of the user's own.
         recipe: how to train.
-        labels: how many labeled samples, in equal shares of the classes; None: all.
-        method: of :data:`cclp.methods.METHODS`.
+        labels: how many labeled samples, in equal shares of the classes; None: all there are.
+        method: of :data:`cclp.methods.METHODS`, or the user's own as "module:Class".
         seed: of the labeled set, the weights and all steps.
-        data_dir: folder of data that are not bundled.
-        held_out: so many training samples are kept from training, and the error is measured on them
-            instead of the test set.
+        data_dir: folder of published data; None: what ``CCLP_DATA`` names, or the cache.
+        verify: whether files of published data must be the published ones.
+        image_size: side that images of an own folder are brought to; None: 32.
+        label: column of classes in an own table.
+        skip_bad: whether to leave out images of an own folder that cannot be read.
+        held_out: so many labeled samples are kept from training, and the error is measured on them
+            instead of the test set. None: a fifth of them if there is no test set.
         labeled_batch: at most so many labeled samples in a step.
         normalization: z-scores per channel, or ZCA.
         precision: "bf16", "32", or "auto": what the machine multiplies fastest.
@@ -44,8 +49,12 @@ class Config:
     method: str = "cclp"
     seed: int = 0
     data_dir: str | None = None
-    held_out: int = 0
-    labeled_batch: int | None = None
+    verify: bool = True
+    image_size: int | None = None
+    label: str | None = None
+    skip_bad: bool = False
+    held_out: int | None = None
+    labeled_batch: int | None = 200
     normalization: Normalization = "zscore"
     precision: Precision = "auto"
     accelerator: Accelerator = "auto"
@@ -60,7 +69,8 @@ class Config:
         check_choice("accelerator", self.accelerator, ACCELERATORS)
         check_choice("similarity", self.recipe.similarity, SIMILARITIES)
         check_number("learning_rate", self.recipe.learning_rate, above=0)
-        check_choice("net", self.recipe.net, get_args(NetName))
+        if not is_user_code(self.recipe.net):
+            check_choice("net", self.recipe.net, NETS)
         for name in ("weight", "l2_features", "l2_classifier"):
             check_number(name, getattr(self.recipe, name), least=0)
         check_number("adam_eps", self.recipe.adam_eps, above=0)
@@ -69,6 +79,7 @@ class Config:
             ("seed", self.seed, 0),
             ("labels", self.labels, 2),
             ("held_out", self.held_out, 0),
+            ("image_size", self.image_size, 8),
             ("labeled_batch", self.labeled_batch, 2),
             ("evaluate_every", self.evaluate_every, 1),
             ("checkpoint_every", self.checkpoint_every, 1),
@@ -105,3 +116,26 @@ class Config:
             else OneCycle()
         )
         return cls(**{**content, "recipe": Recipe(**recipe)})
+
+
+def named_again(what: str, recorded: str, given: str | None) -> str:
+    """The user's own code that a recorded run needs, as it was named just now.
+
+    Importing runs code, and a run directory may come from anyone: what it names is not enough.
+
+    Args:
+        what: "net" or "method".
+        recorded: what the run says.
+        given: what the user says.
+
+    Raises:
+        ValueError: if the run needs code that was not named, or none and some was.
+    """
+    if is_user_code(recorded) and given is None:
+        raise ValueError(
+            f"this run needs code of your own, {what} {recorded!r}, which is imported only if you "
+            f"name it again: add --{what} {recorded}"
+        )
+    if given is not None and not (is_user_code(recorded) and is_user_code(given)):
+        raise ValueError(f"--{what} {given} has no effect: this run has {what} {recorded!r}")
+    return given or recorded

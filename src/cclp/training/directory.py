@@ -8,11 +8,13 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from typing import TYPE_CHECKING, Any
 
 from cclp.files import write_bytes, write_json
+from cclp.training.config import Config
+
+if TYPE_CHECKING:
+    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 _PARTIAL = ".partial"
 
@@ -95,8 +97,36 @@ def _never_overwritten(out: Path) -> ValueError:
     )
 
 
-def tensorboard(out: Path, done: int) -> TensorBoardLogger:
+def read_run(out: Path) -> tuple[dict[str, Any], Config]:
+    """The content of ``config.json``, and the configuration in it.
+
+    Raises:
+        ValueError: if this is not a run directory, or the file is damaged.
+    """
+    about = read_json(out, "config.json")
+    try:
+        return about, Config.from_json(about["config"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
+
+
+def read_json(out: Path, name: str) -> dict[str, Any]:
+    """A JSON file of a run directory."""
+    try:
+        content = json.loads((out / name).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{out} is not a run directory: it has no {name}") from None
+    except ValueError as error:
+        raise ValueError(f"{out / name} is damaged: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{out / name} is damaged: expected an object of JSON")
+    return content
+
+
+def tensorboard(out: Path, done: int) -> "TensorBoardLogger":
     """Event files beside the other metrics; what was written after step ``done`` is forgotten."""
+    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
     try:
         return TensorBoardLogger(out, name="tensorboard", version="", purge_step=done + 1)
     except ModuleNotFoundError:

@@ -1,13 +1,16 @@
-"""Error on held-out images, and embeddings for pictures."""
+"""What a network says of samples it was not trained on, and embeddings for pictures."""
 
 import io
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cclp.data.form import Dataset
 from cclp.data.splits import Indices, Split
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 _BATCH = 500
 _POINTS = 1000
+_MISTAKES = 24
 
 
 class Outputs(NamedTuple):
@@ -26,15 +30,60 @@ class Outputs(NamedTuple):
     logits: Tensor
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What the error is measured on.
+
+    Attributes:
+        what: it is, in words.
+        x: samples among which they are.
+        index: which ones.
+        y: their classes, as many as the index.
+        names: what to call them.
+    """
+
+    what: str
+    x: NDArray[Any]
+    index: Indices
+    y: Indices
+    names: Sequence[str]
+
+
+def measured_set(data: Dataset, split: Split | None) -> Measured | None:
+    """What is held out of the training set, else the test set; None if there is neither."""
+    if split is not None and len(split.held_out):
+        x, y, names, index = data.train_x, data.train_y, data.train_names, split.held_out
+        what, kind = "held-out training set", "training"
+    elif len(data.test_y):
+        x, y, names, index = data.test_x, data.test_y, data.test_names, np.arange(len(data.test_y))
+        what, kind = "test set", "test"
+    else:
+        return None
+    called = [names[i] if names else f"{kind} {i}" for i in index]
+    return Measured(what, x, index, y[index], called)
+
+
 @torch.no_grad()
-def run_net(fabric: "Fabric", objective: "Objective", x: NDArray[np.generic]) -> Outputs:
-    """Embeddings and logits of all ``x``, in evaluation mode; the mode is put back."""
+def run_net(
+    fabric: "Fabric",
+    objective: "Objective",
+    x: NDArray[Any],
+    index: Indices | None = None,
+) -> Outputs:
+    """Embeddings and logits of ``x``, in evaluation mode; the mode is put back.
+
+    Args:
+        fabric, objective: the network and where it runs.
+        x: samples; may be a memory map.
+        index: of those to run; None: all.
+    """
     mode = objective.training
     objective.eval()
     z, logits = [], []
     with fabric.autocast():
-        for start in range(0, len(x), _BATCH):
-            batch = fabric.to_device(torch.tensor(x[start : start + _BATCH]))
+        for start in range(0, len(x) if index is None else len(index), _BATCH):
+            part = slice(start, start + _BATCH)
+            batch = fabric.to_device(torch.tensor(x[part if index is None else index[part]]))
             z.append(objective.net.features(objective.inputs(batch)))
             logits.append(objective.net.classifier(z[-1]))
     objective.train(mode)
@@ -67,4 +116,31 @@ def embedding_file(
         index=index,
         labeled=labeled,
     )
+    return content.getvalue()
+
+
+def predictions_file(logits: Tensor, measured: Measured) -> bytes:
+    """The content of ``predictions.npz``: every prediction, and the most confident mistakes.
+
+    ======================================== =====================================================
+    ``y``, ``predicted``, ``probability``    class, predicted class and its probability, (N,)
+    ``mistakes``                             indices into these, most confident first, at most 24
+    ``mistake_names``, ``mistake_inputs``    what they are called; their pixels, if they are images
+    ======================================== =====================================================
+    """
+    probability, predicted = (values.numpy() for values in logits.softmax(1).max(1))
+    wrong = np.flatnonzero(predicted != measured.y)
+    mistakes = wrong[np.argsort(-probability[wrong], kind="stable")][:_MISTAKES]
+    inputs = measured.x[measured.index[mistakes]]
+    arrays: dict[str, Any] = {
+        "y": measured.y,
+        "predicted": predicted,
+        "probability": probability,
+        "mistakes": mistakes,
+        "mistake_names": np.array([measured.names[i] for i in mistakes], str),
+    }
+    if inputs.dtype == np.uint8 and inputs.ndim == 4:
+        arrays["mistake_inputs"] = inputs
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
     return content.getvalue()

@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -13,10 +13,13 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from cclp.data.batches import Batches, step_seed
-from cclp.data.catalog import Dataset
+from cclp.data.form import Form
 from cclp.methods.base import Method, Step
 from cclp.nets import Net, cifar_net, mlp, mnist_net, svhn_net
 from cclp.training.recipe import Recipe
+from cclp.user_code import is_user_code, load_object
+
+SMALLEST_IMAGE = 4  # what is left of it after two poolings is a pixel
 
 
 class Outcome(NamedTuple):
@@ -76,13 +79,46 @@ class Objective(nn.Module):
         return terms, z_labeled.detach(), None if z_unlabeled is None else z_unlabeled.detach()
 
 
-def make_net(recipe: Recipe, data: Dataset) -> Net:
-    """The recipe's network for these inputs and classes."""
-    shape = data.train_x.shape[1:]
-    if recipe.net == "mlp":
-        return mlp(int(np.prod(shape)), data.num_classes)
-    make = {"mnist": mnist_net, "svhn": svhn_net, "cifar": cifar_net}[recipe.net]
-    return make(data.num_classes, shape[0])
+def make_net(name: str, form: Form) -> Net:
+    """The network of that name, or the user's own, for these inputs and classes."""
+    if is_user_code(name):
+        return _user_net(name, form)
+    if name == "mlp":
+        return mlp(int(np.prod(form.shape)), form.num_classes)
+    if len(form.shape) != 3:
+        raise ValueError(f"net {name!r} is for images, got samples of shape {form.shape}")
+    channels, height, width = form.shape
+    if min(height, width) < SMALLEST_IMAGE:
+        raise ValueError(
+            f"net {name!r} is for images of {SMALLEST_IMAGE} x {SMALLEST_IMAGE} pixels or more, "
+            f"got {height} x {width}"
+        )
+    if name == "svhn":
+        return svhn_net(form.num_classes, channels, min(height, width))
+    return {"mnist": mnist_net, "cifar": cifar_net}[name](form.num_classes, channels)
+
+
+def _user_net(name: str, form: Form) -> Net:
+    """What the user's function makes, tried on two samples."""
+    net = load_object("net", name)(form.shape, form.num_classes)
+    wanted = (
+        f"net {name!r} must take (shape, num_classes) and give a torch.nn.Module with modules "
+        "'features' (samples to embeddings) and 'classifier' (embeddings to logits)"
+    )
+    if not isinstance(net, nn.Module) or not all(
+        isinstance(getattr(net, part, None), nn.Module) for part in ("features", "classifier")
+    ):
+        raise ValueError(f"{wanted}, got {type(net).__name__}")
+    net.eval()
+    with torch.no_grad():
+        z = net.features(torch.zeros(2, *form.shape))  # type: ignore[operator]
+        logits = net.classifier(z)  # type: ignore[operator]
+    if z.ndim != 2 or logits.shape != (2, form.num_classes):
+        raise ValueError(
+            f"{wanted}: for 2 samples of shape {form.shape} it must give embeddings (2, any) and "
+            f"logits (2, {form.num_classes}), got {tuple(z.shape)} and {tuple(logits.shape)}"
+        )
+    return cast(Net, net.train())
 
 
 def make_optimizer(objective: Objective, recipe: Recipe) -> Adam:

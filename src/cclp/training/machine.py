@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from lightning_fabric import Fabric
+from lightning_fabric.loggers.logger import Logger
 
 import cclp
 
@@ -49,6 +51,16 @@ def fabric_precision(precision: str, device: torch.device) -> FabricPrecision:
     """Fabric's name for "bf16", "32" or "auto"."""
     wanted = has_bfloat16(device) if precision == "auto" else precision == "bf16"
     return "bf16-mixed" if wanted else "32-true"
+
+
+def make_fabric(accelerator: str, precision: str, loggers: list[Logger] | None = None) -> Fabric:
+    """Fabric on one device of that kind."""
+    return Fabric(
+        accelerator=accelerator,
+        devices=1,
+        precision=fabric_precision(precision, find_device(accelerator)),
+        loggers=loggers or [],
+    )
 
 
 def environment(device: torch.device) -> dict[str, Any]:

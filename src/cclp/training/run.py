@@ -5,12 +5,12 @@
 ``metrics.jsonl``    one line every ten steps and at evaluations
 ``checkpoint/``      the last two
 ``embedding/``       ``STEP.npz``: at most 1,000 fixed training points, at evaluations
+``predictions.npz``  of the last evaluation
 ``result.json``      at the end
 ``tensorboard/``     event files, if asked for
 ==================== ================================================================
 """
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -20,19 +20,34 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
-from torch import Tensor
 
 from cclp.data.batches import Batches
-from cclp.data.catalog import Dataset, load
+from cclp.data.form import Dataset
+from cclp.data.load import load
 from cclp.data.normalize import fit_normalizer
 from cclp.data.splits import make_split
 from cclp.files import write_bytes, write_json
 from cclp.methods import make_methods
+from cclp.progress import Reporter
 from cclp.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from cclp.training.config import Config
-from cclp.training.directory import Metrics, check_new, create, locked, tensorboard
-from cclp.training.evaluation import embedding_file, embedding_points, error_rate, run_net
+from cclp.training.config import Config, named_again
+from cclp.training.directory import (
+    Metrics,
+    check_new,
+    create,
+    locked,
+    read_json,
+    read_run,
+    tensorboard,
+)
+from cclp.training.evaluation import (
+    embedding_file,
+    embedding_points,
+    error_rate,
+    measured_set,
+    predictions_file,
+    run_net,
+)
 from cclp.training.loop import Objective, Outcome, make_net, make_optimizer, reseed, train_steps
 from cclp.training.machine import (
     differences,
@@ -40,8 +55,8 @@ from cclp.training.machine import (
     fabric_precision,
     find_device,
     has_bfloat16,
+    make_fabric,
 )
-from cclp.training.progress import Reporter
 
 LOG_EVERY = 10
 SECONDS_BETWEEN_CHECKPOINTS = 300.0
@@ -56,6 +71,7 @@ def train(
     out: Path,
     report: Reporter | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    command: str | None = None,
 ) -> dict[str, Any]:
     """Train from the beginning into a new directory.
 
@@ -64,6 +80,7 @@ def train(
         out: the run directory; must not exist, or be empty.
         report: what the user sees.
         should_stop: asked after each step; if it says so, the state is saved and the run stops.
+        command: that made the run, to be recorded.
 
     Returns:
         The content of ``result.json``.
@@ -83,13 +100,21 @@ def train(
     report = report or Reporter()
     if config.precision == "bf16" and not has_bfloat16(device):
         report.say("This machine has no bfloat16 of its own: expect --precision 32 to be faster.")
-    data = _load(config)
+    data = load_data(config, report)
+    if config.held_out is None:
+        config = replace(config, held_out=_part_to_hold_out(data))
     run = Run(out, config, data, report)
     create(
         out,
         {
+            "command": command,
             "config": config.to_json(),
-            "data": {"fingerprint": data.fingerprint, "verified": data.verified},
+            "data": {
+                "name": data.name,
+                "fingerprint": data.fingerprint,
+                "verified": data.verified,
+                **data.form.to_json(),
+            },
             "labeled": "all" if config.labels is None else run.split.labeled.tolist(),
             "environment": environment(device),
         },
@@ -103,33 +128,36 @@ def resume(
     report: Reporter | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     data_dir: Path | None = None,
+    net: str | None = None,
+    method: str | None = None,
 ) -> dict[str, Any]:
     """Go on with a run from its last checkpoint, bit for bit; a finished run is left as it is.
 
     Args, Returns, Raises: as :func:`train`; ValueError if ``out`` is not a run directory or is in
     use, or if the data are not those it began with. ``data_dir`` is where they are now, if they
-    have moved.
+    have moved. ``net`` and ``method`` name the user's own code again, if the run needs it.
     """
     report = report or Reporter()
-    about = _read(out, "config.json")
+    about, config = read_run(out)
+    config = replace(
+        config,
+        method=named_again("method", config.method, method),
+        recipe=replace(config.recipe, net=named_again("net", config.recipe.net, net)),
+    )
     try:
-        config = Config.from_json(about["config"])
         labeled, fingerprint = about["labeled"], str(about["data"]["fingerprint"])
         changed = differences(about["environment"], environment(find_device(config.accelerator)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
     if (out / "result.json").exists():
-        result = _read(out, "result.json")
+        result = read_json(out, "result.json")
         if "error" not in result:
             raise ValueError(f"{out / 'result.json'} is damaged: remove it to finish the run again")
         report.say(f"{out} is finished: nothing to resume.")
         return result
-    data = _load(config if data_dir is None else replace(config, data_dir=str(data_dir)))
-    if data.fingerprint != fingerprint:
-        raise ValueError(
-            f"{config.data} has changed since {out} began: its SHA-256 is "
-            f"{data.fingerprint[:12]}…, expected {fingerprint[:12]}…"
-        )
+    if data_dir is not None:
+        config = replace(config, data_dir=str(data_dir))
+    data = load_data(config, report, fingerprint=fingerprint)
     if changed:
         report.say(f"Resuming, but not bit for bit: {', '.join(changed)}.")
     with locked(out):
@@ -155,19 +183,18 @@ class Run:
         checkpoint: Checkpoint | None = None,
     ) -> None:
         self.out, self.config, self.data, self.report = out, config, data, report
-        self.split = make_split(data.train_y, config.labels, config.held_out, config.seed)
+        self.split = make_split(data.train_y, config.labels, config.held_out or 0, config.seed)
+        self.measured = measured_set(data, self.split)
         self.done = 0 if checkpoint is None else checkpoint.step
         recipe = config.recipe
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ValueError("training in several processes is not there yet: leave out torchrun")
         if self.done > recipe.steps:
             raise ValueError(f"{out} has done {self.done} steps, more than steps={recipe.steps}")
-        device = find_device(config.accelerator)
-        self.fabric = Fabric(
-            accelerator=config.accelerator,
-            devices=1,
-            precision=fabric_precision(config.precision, device),
-            loggers=[tensorboard(out, self.done)] if config.tensorboard else [],
+        self.fabric = make_fabric(
+            config.accelerator,
+            config.precision,
+            [tensorboard(out, self.done)] if config.tensorboard else [],
         )
         torch.backends.cudnn.deterministic = True  # or resuming would not be bit for bit
         reseed(config.seed, step=-1, rank=0)
@@ -180,8 +207,8 @@ class Run:
             }
         }
         self.objective = Objective(
-            fit_normalizer(config.normalization, data.train_x[self.split.unlabeled]),
-            make_net(recipe, data),
+            fit_normalizer(config.normalization, data.train_x, self.split.unlabeled),
+            make_net(recipe.net, data.form),
             make_methods(config.method, data.num_classes, settings),
         )
         self.optimizer = make_optimizer(self.objective, recipe)
@@ -214,9 +241,9 @@ class Run:
         """Train to the end, writing along the way."""
         config, recipe = self.config, self.config.recipe
         self.metrics.forget_after(self.done)
-        title = f"{config.method} on {config.data}, seed {config.seed}"
+        title = f"{config.method} on {self.data.name}, seed {config.seed}"
         self.report.begin(title, self.done, recipe.steps)
-        error = None
+        error, finished = None, False
         try:
             for outcome in train_steps(
                 self.fabric,
@@ -236,8 +263,9 @@ class Run:
                 if evaluated:
                     error = self._evaluate(done)
                 if evaluated or done % LOG_EVERY == 0:
-                    self._log(outcome, error if evaluated else None)
+                    self._log(outcome, evaluated, error)
                 stop = should_stop() and not last
+                finished = last
                 if last or stop or self._checkpoint_is_due(done):
                     self.save(done)
                 if stop:
@@ -248,7 +276,7 @@ class Run:
         finally:
             for logger in self.fabric.loggers:
                 logger.finalize("")
-        if error is None:  # killed after the last step, before its result was written
+        if not finished:  # killed after the last step, before its result was written
             error = self._evaluate(recipe.steps)
         result = self._result(error)
         write_json(self.out / "result.json", result)
@@ -258,7 +286,7 @@ class Run:
         """Put a checkpoint into net and optimizer."""
         self.seconds_before = checkpoint.info["seconds"]
         self.restarts = checkpoint.info["restarts"] + 1
-        self.objective.load_state_dict(_part(checkpoint.tensors, "objective."))
+        self.objective.load_state_dict(checkpoint.part("objective."))
         for name, parameter in self.objective.named_parameters():
             self.optimizer.state[parameter] = {
                 key: (
@@ -266,7 +294,7 @@ class Run:
                     if value.shape == parameter.shape
                     else value
                 )
-                for key, value in _part(checkpoint.tensors, f"adam.{name}.").items()
+                for key, value in checkpoint.part(f"adam.{name}.").items()
             }
 
     def save(self, done: int) -> None:
@@ -287,22 +315,20 @@ class Run:
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.begun
 
-    def _evaluate(self, done: int) -> float:
-        """Error on the test set, or on what is held out; embeddings of fixed training points."""
-        data, hidden = self.data, self.split.held_out
-        x, y = (
-            (data.train_x[hidden], data.train_y[hidden])
-            if len(hidden)
-            else (data.test_x, data.test_y)
-        )
-        error = error_rate(run_net(self.fabric, self.objective, x).logits, y)
-        self.report.error(done, error)
+    def _evaluate(self, done: int) -> float | None:
+        """Error, if there is something to measure it on; embeddings of fixed training points."""
         self._embed(done)
+        if self.measured is None:
+            return None
+        logits = run_net(self.fabric, self.objective, self.measured.x, self.measured.index).logits
+        error = error_rate(logits, self.measured.y)
+        write_bytes(self.out / "predictions.npz", predictions_file(logits, self.measured))
+        self.report.error(done, error)
         return error
 
     def _embed(self, done: int) -> None:
         points = embedding_points(self.split, self.config.seed)
-        outputs = run_net(self.fabric, self.objective, self.data.train_x[points])
+        outputs = run_net(self.fabric, self.objective, self.data.train_x, points)
         folder = self.out / "embedding"
         folder.mkdir(exist_ok=True)
         content = embedding_file(
@@ -310,15 +336,16 @@ class Run:
         )
         write_bytes(folder / f"{done:08d}.npz", content)
 
-    def _log(self, outcome: Outcome, error: float | None) -> None:
+    def _log(self, outcome: Outcome, evaluated: bool, error: float | None) -> None:
         values: dict[str, float] = {
             **outcome.terms,
             "loss": sum(outcome.terms.values()),
             "learning_rate": outcome.learning_rate,
             "step_seconds": outcome.seconds,
         }
-        if error is not None:
-            values["error"] = error
+        if evaluated:
+            if error is not None:
+                values["error"] = error
             for method in self.objective.methods:
                 health = method.health(outcome.z_labeled, outcome.labels, outcome.z_unlabeled)  # type: ignore[operator]
                 if health is not None:
@@ -331,13 +358,13 @@ class Run:
         self.metrics.add({"step": outcome.done, **values})
         self.fabric.log_dict(values, outcome.done)
 
-    def _result(self, error: float) -> dict[str, Any]:
+    def _result(self, error: float | None) -> dict[str, Any]:
         config = self.config
         return {
             "error": error,
-            "measured_on": "held-out training images" if config.held_out else "test set",
-            "images": config.held_out or len(self.data.test_y),
-            "data": config.data,
+            "measured_on": "nothing" if self.measured is None else self.measured.what,
+            "samples": 0 if self.measured is None else len(self.measured.y),
+            "data": self.data.name,
             "data_verified": self.data.verified,
             "labels": len(self.split.labeled),
             "method": config.method,
@@ -351,27 +378,28 @@ class Run:
         }
 
 
-def _load(config: Config) -> Dataset:
-    return load(config.data, None if config.data_dir is None else Path(config.data_dir))
+def load_data(config: Config, report: Reporter, fingerprint: str | None = None) -> Dataset:
+    """The data of a configuration; ValueError if their fingerprint is another than it was."""
+    data = load(
+        config.data,
+        None if config.data_dir is None else Path(config.data_dir),
+        verify=config.verify,
+        image_size=config.image_size,
+        label=config.label,
+        skip_bad=config.skip_bad,
+        report=report,
+    )
+    if fingerprint is not None and data.fingerprint != fingerprint:
+        raise ValueError(
+            f"{config.data} has changed since the run began: its SHA-256 is "
+            f"{data.fingerprint[:12]}…, expected {fingerprint[:12]}…"
+        )
+    return data
 
 
-def _read(out: Path, name: str) -> dict[str, Any]:
-    """A JSON file of a run directory."""
-    try:
-        content = json.loads((out / name).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"{out} is not a run directory: it has no {name}") from None
-    except ValueError as error:
-        raise ValueError(f"{out / name} is damaged: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{out / name} is damaged: expected an object of JSON")
-    return content
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Those whose names begin with ``prefix``, without it."""
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
+def _part_to_hold_out(data: Dataset) -> int:
+    """A fifth of the known labels, but for the last of each class; none if there is a test set."""
+    known = data.train_y[data.train_y >= 0]
+    if len(data.test_y):
+        return 0
+    return min(-(-len(known) // 5), len(known) - len(np.unique(known)))

@@ -1,12 +1,20 @@
-"""What a person sees while a run goes on: a bar on a terminal, now and then a line elsewhere."""
+"""What a person sees while work goes on: a bar on a terminal, now and then a line elsewhere."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column
 
 _SECONDS_BETWEEN_LINES = 30.0
@@ -39,6 +47,14 @@ class Reporter:
 
     def say(self, text: str) -> None:
         """A sentence for the user, not to be missed."""
+
+    def tell(self, text: str) -> None:
+        """A sentence for the user who likes to know."""
+
+    @contextmanager
+    def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Something that takes a while; call what it gives with every piece of ``total`` done."""
+        yield lambda done: None
 
 
 class Speaking(Reporter):
@@ -76,6 +92,21 @@ class Bar(Speaking):
 
     progress: Progress | None = None
 
+    def tell(self, text: str) -> None:
+        self.say(text)
+
+    @contextmanager
+    def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=12),
+            TaskProgressColumn(),
+            TimeRemainingColumn(compact=True),
+        )
+        with Progress(*columns, console=self.console, transient=True) as progress:
+            task = progress.add_task(escape(what), total=total)
+            yield lambda done: progress.update(task, advance=done)
+
     def begin(self, title: str, done: int, steps: int) -> None:
         super().begin(title, done, steps)
         whole = Column(no_wrap=True, min_width=2 * len(str(steps)) + 1)
@@ -103,6 +134,22 @@ class Bar(Speaking):
 
 class Lines(Speaking):
     """A plain line at evaluations and every half minute, for logs and pipes."""
+
+    def tell(self, text: str) -> None:
+        self.say(text)
+
+    @contextmanager
+    def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        so_far, last = 0, time.monotonic()
+
+        def advance(done: int) -> None:
+            nonlocal so_far, last
+            so_far += done
+            if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
+                self.say(f"{what}: {so_far / max(total, 1):.0%}")
+                last = time.monotonic()
+
+        yield advance
 
     def begin(self, title: str, done: int, steps: int) -> None:
         super().begin(title, done, steps)

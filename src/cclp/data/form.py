@@ -1,0 +1,110 @@
+"""What samples look like to a network: remembered by a run, to bring other files into it."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: a number, or a choice.
+
+    Attributes:
+        name: in the header.
+        mean: over the training rows, for numbers; taken where a cell is empty.
+        categories: for choices: all that the training rows hold. One feature each.
+    """
+
+    name: str
+    mean: float | None = None
+    categories: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Form:
+    """Names of the classes, and the form of an input.
+
+    Attributes:
+        classes: their names; a class index is a place in it.
+        shape: of one sample: (channels, height, width) or (features,).
+        white: value of a white pixel; None if inputs are not pixels in whole numbers.
+        columns: of the table inputs come from, if they do.
+        label: the table's column of classes.
+    """
+
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    white: int | None = 255
+    columns: tuple[Column, ...] | None = None
+    label: str | None = None
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, from which :meth:`from_json` makes an equal Form."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Form":
+        columns = content["columns"]
+        return cls(
+            classes=tuple(map(str, content["classes"])),
+            shape=tuple(map(int, content["shape"])),
+            white=content["white"],
+            label=content["label"],
+            columns=None
+            if columns is None
+            else tuple(
+                Column(
+                    str(column["name"]),
+                    None if column["mean"] is None else float(column["mean"]),
+                    None if column["categories"] is None else tuple(map(str, column["categories"])),
+                )
+                for column in columns
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples and their classes, as training and test set.
+
+    Attributes:
+        name: short, for people.
+        form: what the samples look like.
+        train_x, test_x: (N, channels, height, width) or (N, features); may be a memory map.
+        train_y, test_y: class indices, (N,), int64. In the training set −1 is "not known"; the test
+            set may be empty.
+        verified: whether every file is, bit for bit, the published one; None for a user's own.
+        train_names, test_names: what to call the samples, if they have names.
+    """
+
+    name: str
+    form: Form
+    train_x: NDArray[Any]
+    train_y: NDArray[np.int64]
+    test_x: NDArray[Any]
+    test_y: NDArray[np.int64]
+    verified: bool | None = None
+    train_names: Sequence[str] | None = None
+    test_names: Sequence[str] | None = None
+
+    @property
+    def num_classes(self) -> int:
+        return self.form.num_classes
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of all arrays: a run resumes only on the data it began with."""
+        digest = hashlib.sha256()
+        for array in (self.train_x, self.train_y, self.test_x, self.test_y):
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()

@@ -1,0 +1,74 @@
+"""Data by what the user calls them: a name in the catalogue, or a path."""
+
+from pathlib import Path
+from typing import Literal
+
+from cclp.data.catalog import CATALOG, load_published
+from cclp.data.form import Dataset, Form
+from cclp.data.own import kind_of, load_own
+from cclp.progress import Reporter
+
+Kind = Literal["images", "vectors"]
+
+
+def find_kind(data: str) -> Kind:
+    """Whether these data are images or vectors; cheap.
+
+    Raises:
+        ValueError: if there are no such data.
+    """
+    if data in CATALOG:
+        return "images"
+    if not Path(data).exists():
+        raise ValueError(
+            f"data must be one of {', '.join(CATALOG)}, a folder of images, an .npz or a .csv "
+            f"file, got {data!r}"
+        )
+    return kind_of(Path(data))
+
+
+def load(
+    data: str,
+    data_dir: Path | None = None,
+    *,
+    verify: bool = True,
+    image_size: int | None = None,
+    label: str | None = None,
+    skip_bad: bool = False,
+    form: Form | None = None,
+    report: Reporter | None = None,
+) -> Dataset:
+    """Load data by name or path.
+
+    Args:
+        data: a name of the catalogue, or a path.
+        data_dir, verify: of published data, see :func:`cclp.data.catalog.load_published`.
+        image_size, label, skip_bad: of own data, see :func:`cclp.data.own.load_own`.
+        form: of a run, to bring own data into; published data must be of it.
+        report: told of what takes long.
+
+    Raises:
+        ValueError: for data that cannot be had or are not what they should be.
+    """
+    find_kind(data)
+    if data not in CATALOG:
+        if not verify:
+            raise ValueError(f"--no-verify is for published data, {data} is your own: leave it out")
+        return load_own(
+            Path(data),
+            image_size=image_size,
+            label=label,
+            skip_bad=skip_bad,
+            form=form,
+            report=report,
+        )
+    for name, given in (("image-size", image_size), ("label", label), ("skip-bad", skip_bad)):
+        if given:
+            raise ValueError(f"--{name} is for your own files, not for {data}: leave it out")
+    found = load_published(data, data_dir, verify=verify, report=report)
+    if form is not None and (found.form.classes, found.form.shape) != (form.classes, form.shape):
+        raise ValueError(
+            f"{data} must have classes {', '.join(form.classes)} and samples of shape "
+            f"{form.shape}, got {', '.join(found.form.classes)} and {found.form.shape}"
+        )
+    return found

@@ -1,0 +1,317 @@
+"""A user's own files as a data set: a folder of images, an ``.npz``, a ``.csv``.
+
+The first time the form is found out; afterwards, with the form of a run, other files are brought
+into it.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclp.data.form import Column, Dataset, Form
+from cclp.data.formats import npz_shapes, read_npz
+from cclp.data.images import Shape, decode_all, decoded_map, find_images, is_grey, refuse_bad
+from cclp.data.tables import encode, fit_columns, read_csv
+from cclp.progress import Reporter
+
+UNLABELED, TEST = "unlabeled", "test"
+Indices = NDArray[np.int64]
+
+
+class Samples(NamedTuple):
+    """Some samples: the file of each, with its row if it is one of several, and their inputs."""
+
+    places: list[tuple[str, int | None]]
+    x: NDArray[Any]
+
+
+def kind_of(path: Path) -> Literal["images", "vectors"]:
+    """What a path holds, without reading all of it.
+
+    Raises:
+        ValueError: if it is nothing that can be read.
+    """
+    if path.is_dir():
+        return "images"
+    if path.suffix == ".csv" and path.is_file():
+        return "vectors"
+    if path.suffix == ".npz" and path.is_file():
+        return "vectors" if len(npz_shapes(path).get("X", ())) == 2 else "images"
+    raise ValueError(
+        f"{path} must be a folder of images, an .npz or a .csv file, but is "
+        f"{'another file' if path.exists() else 'not there'}"
+    )
+
+
+def load_own(
+    path: Path,
+    *,
+    image_size: int | None = None,
+    label: str | None = None,
+    skip_bad: bool = False,
+    form: Form | None = None,
+    report: Reporter | None = None,
+) -> Dataset:
+    """Load a user's own data.
+
+    Args:
+        path: a folder with a sub-folder of images for each class, and perhaps ``unlabeled/`` and
+            ``test/``; an ``.npz`` with X, y (−1 or "" = unlabeled) and perhaps X_test, y_test; a
+            ``.csv`` with a column of labels, empty where unlabeled.
+        image_size: side that images of a folder are brought to.
+        label: the ``.csv`` file's column of classes.
+        skip_bad: whether to leave out images that cannot be read.
+        form: to bring the data into; found out from the data if None.
+        report: told of the progress.
+
+    Raises:
+        ValueError: for anything that is not so.
+    """
+    kind = kind_of(path)
+    if kind != "images" and (image_size is not None or skip_bad):
+        raise ValueError(f"{path} holds no images: leave out --image-size and --skip-bad")
+    if path.suffix != ".csv" and label is not None:
+        raise ValueError(f"--label is for .csv files, {path} is none: leave it out")
+    report = report or Reporter()
+    if path.is_dir():
+        return _load_folder(path, image_size or 32, skip_bad, form, report)
+    if path.suffix == ".csv":
+        return _load_csv(path, label, form)
+    return _load_npz(path, form)
+
+
+def read_samples(
+    paths: Sequence[Path], form: Form, *, skip_bad: bool, report: Reporter
+) -> Iterator[Samples]:
+    """Inputs in the form of a run, a chunk at a time; labels are not looked at.
+
+    Args:
+        paths: ``.csv`` and ``.npz`` files, images, and folders, of which all images are taken.
+        form: of the run.
+        skip_bad: whether to leave out images that cannot be read.
+        report: told which.
+    """
+    for is_array, group in groupby(paths, lambda path: path.suffix in (".csv", ".npz")):
+        if is_array:
+            for path in group:
+                x = _read_vectors(path, form)
+                yield Samples([(str(path), row) for row in range(len(x))], x)
+            continue
+        files = [file for path in group for file in _images_at(path)]
+        for good, pixels, bad in decode_all(files, *_pixels(form, files[0])):
+            if not skip_bad:
+                refuse_bad(bad, len(files))
+            for item in bad:
+                report.say(f"Left out {item}")
+            yield Samples([(str(file), None) for file in good], pixels)
+
+
+def _read_vectors(path: Path, form: Form) -> NDArray[Any]:
+    """All samples of a table or of an ``.npz`` file."""
+    if path.suffix == ".csv":
+        return encode(read_csv(path), _columns(form, path))
+    arrays = read_npz(path)
+    if "X" not in arrays:
+        raise ValueError(f"{path} must hold X, but holds {', '.join(arrays) or 'nothing'}")
+    return _in_form(_inputs(arrays["X"], "X", path), form, path)
+
+
+def _images_at(path: Path) -> list[Path]:
+    """The file itself, or all images of a folder."""
+    if path.is_dir():
+        found = find_images(path)
+        if not found:
+            raise ValueError(f"{path} must hold images, but is empty")
+        return found
+    if not path.is_file():
+        raise ValueError(f"{path} must be a file or a folder of images, but is not there")
+    return [path]
+
+
+def _load_folder(
+    path: Path, size: int, skip_bad: bool, form: Form | None, report: Reporter
+) -> Dataset:
+    groups, tests = _class_folders(path), _class_folders(path / TEST)
+    classes = form.classes if form else tuple(groups)
+    if len(classes) < 2:
+        raise ValueError(
+            f"{path} must hold a sub-folder of images for each of two or more classes, got "
+            f"{', '.join(classes) or 'none'}"
+        )
+    for place, present in ((path, groups), (path / TEST, tests)):
+        for name in present:
+            if name not in classes:
+                raise ValueError(f"{place / name}: {_no_such_class(name, classes)}")
+    class_of = {file: c for c, name in enumerate(classes) for file in groups.get(name, [])}
+    class_of |= dict.fromkeys(find_images(path / UNLABELED), -1)
+    class_of_test = {file: c for c, name in enumerate(classes) for file in tests.get(name, [])}
+    files = [*class_of, *class_of_test]
+    if form is None:
+        form = Form(classes, (1 if all(map(is_grey, files)) else 3, size, size))
+    shape, white = _pixels(form, path)
+    good, x = decoded_map(files, shape, white, skip_bad=skip_bad, report=report)
+    y = np.array([{**class_of, **class_of_test}[file] for file in good], np.int64)
+    split = sum(file in class_of for file in good)
+    for c, name in enumerate(classes):
+        if name in groups and not (y[:split] == c).any():
+            raise ValueError(f"{path / name} must hold images of its class, but holds none")
+    names = [str(file.relative_to(path)) for file in good]
+    return Dataset(
+        path.resolve().name,
+        form,
+        x[:split],
+        y[:split],
+        x[split:],
+        y[split:],
+        train_names=names[:split],
+        test_names=names[split:],
+    )
+
+
+def _class_folders(path: Path) -> dict[str, list[Path]]:
+    """The files of each class, by its name."""
+    if not path.is_dir():
+        return {}
+    folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    return {p.name: find_images(p) for p in folders if p.name not in (UNLABELED, TEST)}
+
+
+def _load_csv(path: Path, label: str | None, form: Form | None) -> Dataset:
+    table = read_csv(path)
+    label = label or (form.label if form else None)
+    if label is None:
+        raise ValueError(
+            f"{path}: name the column of classes with --label, one of {', '.join(table.header)}"
+        )
+    if form is None:
+        columns = fit_columns(table, label)
+    else:
+        columns = _columns(form, path)
+        if label not in table.header:
+            raise ValueError(f"{path} has no column {label!r}, only {', '.join(table.header)}")
+    classes, y = _classes(table.column(label), form, f"{path}, column {label!r}")
+    x = encode(table, columns)
+    return Dataset(
+        path.stem,
+        form or Form(classes, x.shape[1:], None, columns, label),
+        x,
+        y,
+        x[:0],
+        y[:0],
+        train_names=[f"line {line}" for line in table.lines],
+    )
+
+
+def _load_npz(path: Path, form: Form | None) -> Dataset:
+    arrays = read_npz(path)
+    for name, needed in (("X", "y"), ("y", "X"), ("X_test", "y_test"), ("y_test", "X_test")):
+        if name in arrays and needed not in arrays:
+            raise ValueError(f"{path} holds {name} but no {needed}")
+    if "X" not in arrays:
+        raise ValueError(f"{path} must hold X and y, but holds {', '.join(arrays) or 'nothing'}")
+    values = {
+        name: _label_names(arrays[name], name, len(arrays[name.replace("y", "X")]), path)
+        for name in ("y", "y_test")
+        if name in arrays
+    }
+    x = _inputs(arrays["X"], "X", path)
+    classes, y = _classes(values["y"], form, f"{path}: y")
+    if form is None:
+        white = 255 if x.dtype == np.uint8 and x.ndim == 4 else None
+        form = Form(classes, x.shape[1:], white)
+    x = _in_form(x, form, path)
+    x_test, y_test = x[:0], y[:0]
+    if "y_test" in values:
+        x_test = _in_form(_inputs(arrays["X_test"], "X_test", path), form, path)
+        y_test = _classes(values["y_test"], form, f"{path}: y_test")[1]
+        if (y_test < 0).any():
+            raise ValueError(f"{path}: y_test must name a class for every sample")
+    return Dataset(path.stem, form, x, y, x_test, y_test)
+
+
+def _inputs(x: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
+    """Vectors in float32, or images, channels first, in bytes if they can be."""
+    if x.ndim not in (2, 3, 4) or x.dtype.kind not in "biuf" or 0 in x.shape:
+        raise ValueError(
+            f"{path}: {name} must hold numbers of shape (samples, features) or (samples, height, "
+            f"width), with or without channels, got {x.dtype} of shape {x.shape}"
+        )
+    if x.ndim == 3:
+        x = x[:, None]
+    elif x.ndim == 4 and x.shape[3] <= 4:
+        x = x.transpose(0, 3, 1, 2)
+    elif x.ndim == 4 and x.shape[1] > 4:
+        raise ValueError(
+            f"{path}: {name} must have at most 4 channels, first or last, got shape {x.shape}"
+        )
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        row = int(np.nonzero(~np.isfinite(x).reshape(len(x), -1).all(1))[0][0])
+        raise ValueError(f"{path}: {name} must be finite, but row {row} is not")
+    pixels = x.ndim == 4 and x.dtype.kind in "biu" and x.min() >= 0 and x.max() <= 255
+    return np.ascontiguousarray(x, np.uint8 if pixels else np.float32)
+
+
+def _in_form(x: NDArray[Any], form: Form, path: Path) -> NDArray[Any]:
+    if x.shape[1:] != form.shape:
+        raise ValueError(f"{path}: samples must be of shape {form.shape}, got {x.shape[1:]}")
+    return x
+
+
+def _columns(form: Form, path: Path) -> tuple[Column, ...]:
+    """Columns of the table a run was trained on."""
+    if form.columns is None:
+        raise ValueError(f"{path}: this run was not trained on a table")
+    return form.columns
+
+
+def _pixels(form: Form, path: Path) -> tuple[Shape, int]:
+    """Shape and white of images in a form, if it is one of images that a file could hold."""
+    if len(form.shape) != 3 or form.shape[0] not in (1, 3) or form.white is None:
+        raise ValueError(
+            f"{path}: this run was not trained on grey or RGB pixels, but on inputs of shape "
+            f"{form.shape}"
+        )
+    channels, height, width = form.shape
+    return (channels, height, width), form.white
+
+
+def _label_names(y: NDArray[Any], name: str, count: int, path: Path) -> list[str]:
+    """Labels as words, empty where there is none."""
+    whole = y.dtype.kind in "iu" or (y.dtype.kind == "f" and (y == np.floor(y)).all())
+    if y.shape != (count,) or not (whole or y.dtype.kind == "U"):
+        raise ValueError(
+            f"{path}: {name} must hold {count} whole numbers or strings, got {y.dtype} of shape "
+            f"{y.shape}"
+        )
+    if not whole:
+        return [str(value) for value in y]
+    if (y < -1).any():
+        raise ValueError(f"{path}: {name} must be at least 0, or -1 for unlabeled, got {y.min()}")
+    return ["" if value == -1 else str(int(value)) for value in y]
+
+
+def _classes(values: list[str], form: Form | None, where: str) -> tuple[tuple[str, ...], Indices]:
+    """Names of the classes in order, and the index of each value; −1 for an empty one."""
+    found = set(values) - {""}
+    if form is None:
+        numbers = all(value.isdecimal() for value in found)
+        classes = tuple(sorted(found, key=int if numbers else None))
+        if len(classes) < 2:
+            raise ValueError(
+                f"{where} must name two or more classes, got {', '.join(classes) or 'none'}"
+            )
+    else:
+        classes = form.classes
+        for value in sorted(found - set(classes)):
+            raise ValueError(f"{where}: {_no_such_class(value, classes)}")
+    place = {name: index for index, name in enumerate(classes)} | {"": -1}
+    return classes, np.array([place[value] for value in values], np.int64)
+
+
+def _no_such_class(name: str, classes: tuple[str, ...]) -> str:
+    some = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
+    return f"there is no class {name!r}, only {some}"

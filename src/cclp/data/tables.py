@@ -1,0 +1,153 @@
+"""Tables (CSV): a header, rows, a column of labels; numbers as they are, choices one-hot."""
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclp.data.form import Column
+
+MOST_CATEGORIES = 100
+
+
+class Table(NamedTuple):
+    """A CSV file, cell by cell.
+
+    Attributes:
+        path: of the file.
+        header: names of the columns.
+        rows: cells without surrounding blanks.
+        lines: number of each row's line in the file.
+    """
+
+    path: Path
+    header: list[str]
+    rows: list[list[str]]
+    lines: list[int]
+
+    def column(self, name: str) -> list[str]:
+        """All cells of a column."""
+        place = self.header.index(name)
+        return [row[place] for row in self.rows]
+
+
+def read_csv(path: Path) -> Table:
+    """Read a table in UTF-8 whose cells are parted by commas, semicolons or tabs.
+
+    Raises:
+        ValueError: if it is none, naming the line.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8: {error}") from None
+    first = text.split("\n", 1)[0]
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        rows, lines = [], []
+        for row in reader:
+            if row:
+                rows.append([cell.strip() for cell in row])
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
+    if not rows:
+        raise ValueError(f"{path} must hold a header and rows, but holds {len(text)} characters")
+    if "" in header or len(set(header)) != len(header):
+        raise ValueError(f"{path}: columns must have names, all different, got {header}")
+    for row, line in zip(rows, lines, strict=True):
+        if len(row) != len(header):
+            raise ValueError(
+                f"{path}, line {line}: expected {len(header)} cells as in the header, got "
+                f"{len(row)}"
+            )
+    return Table(path, header, rows, lines)
+
+
+def fit_columns(table: Table, label: str) -> tuple[Column, ...]:
+    """What each column but the label's holds: numbers, if all its cells are, else choices.
+
+    Raises:
+        ValueError: if the label column is not there or nothing is beside it, if a column has too
+            many choices, or if its cells are all empty.
+    """
+    if label not in table.header:
+        raise ValueError(
+            f"{table.path} has no column {label!r} for --label, only {', '.join(table.header)}"
+        )
+    columns = []
+    for name in table.header:
+        if name == label:
+            continue
+        cells = table.column(name)
+        filled = [cell for cell in cells if cell]
+        if not filled:
+            raise ValueError(f"{table.path}: column {name!r} is empty: remove it")
+        try:
+            numbers = [float(cell) for cell in filled]
+        except ValueError:
+            choices = tuple(sorted(set(cells)))
+            if len(choices) > MOST_CATEGORIES:
+                raise ValueError(
+                    f"{table.path}: column {name!r} has {len(choices)} different values that are "
+                    f"not numbers, more than {MOST_CATEGORIES}: remove it, or group them"
+                ) from None
+            columns.append(Column(name, categories=choices))
+        else:
+            finite = [number for number in numbers if math.isfinite(number)]
+            columns.append(Column(name, mean=float(np.mean(finite)) if finite else 0.0))
+    if not columns:
+        raise ValueError(f"{table.path} has nothing beside its label column {label!r}")
+    return tuple(columns)
+
+
+def encode(table: Table, columns: tuple[Column, ...]) -> NDArray[np.float32]:
+    """Rows as vectors: numbers, empty cells as the column's mean; choices one-hot.
+
+    A choice that training did not know is all zeros.
+
+    Raises:
+        ValueError: if a column is missing, or a cell that must be a number is none.
+    """
+    from sklearn.preprocessing import OneHotEncoder
+
+    parts = []
+    for column in columns:
+        if column.name not in table.header:
+            raise ValueError(
+                f"{table.path} has no column {column.name!r}, only {', '.join(table.header)}"
+            )
+        cells = table.column(column.name)
+        if column.categories is None:
+            parts.append(_numbers(table, column, cells))
+        else:
+            known = [list(column.categories)]
+            encoder = OneHotEncoder(
+                categories=known, handle_unknown="ignore", sparse_output=False, dtype=np.float32
+            ).fit(np.array(known, object).T)
+            parts.append(encoder.transform(np.array(cells, object)[:, None]))
+    return np.concatenate(parts, axis=1, dtype=np.float32)
+
+
+def _numbers(table: Table, column: Column, cells: list[str]) -> NDArray[np.float64]:
+    values = []
+    for cell, line in zip(cells, table.lines, strict=True):
+        try:
+            value = float(cell) if cell else math.nan
+        except ValueError:
+            value = math.inf
+        if math.isnan(value):
+            assert column.mean is not None
+            value = column.mean
+        if abs(value) > np.finfo(np.float32).max:
+            raise ValueError(
+                f"{table.path}, line {line}, column {column.name!r}: expected a finite number, "
+                f"got {cell!r}"
+            )
+        values.append(value)
+    return np.array(values)[:, None]

@@ -1,0 +1,197 @@
+"""A trained network put to use: evaluate it on data, predict the classes of files."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+
+from cclp.data.form import Dataset, Form
+from cclp.data.load import load
+from cclp.data.normalize import saved_normalizer
+from cclp.data.own import read_samples
+from cclp.data.splits import make_split
+from cclp.progress import Reporter
+from cclp.training.checkpoint import load_checkpoint
+from cclp.training.config import Config, named_again
+from cclp.training.directory import read_run
+from cclp.training.evaluation import Measured, error_rate, measured_set, run_net
+from cclp.training.loop import Objective, make_net
+from cclp.training.machine import make_fabric
+from cclp.training.run import load_data
+
+
+class Evaluation(NamedTuple):
+    """How a network does on labeled samples.
+
+    Attributes:
+        what: they are, in words.
+        error: share of wrong predictions.
+        classes: names.
+        confusion: count of each (class, predicted class), (C, C).
+        verified: whether the data are the published ones; None for a user's own.
+    """
+
+    what: str
+    error: float
+    classes: tuple[str, ...]
+    confusion: NDArray[np.int64]
+    verified: bool | None
+
+
+class Prediction(NamedTuple):
+    """The class of a file, or of a row of it, and how probable the network finds it."""
+
+    file: str
+    row: int | None
+    label: str
+    probability: float
+
+
+class Trained(NamedTuple):
+    """A run's network as its last checkpoint has it."""
+
+    config: Config
+    form: Form
+    fingerprint: str
+    step: int
+    fabric: Fabric
+    objective: Objective
+
+
+def open_run(out: Path, net: str | None = None, report: Reporter | None = None) -> Trained:
+    """The network of a run, from its last checkpoint.
+
+    Args:
+        out: the run directory.
+        net: the user's own network named again, if the run needs it.
+        report: told of damaged checkpoints.
+
+    Raises:
+        ValueError: if there is none that can be used.
+    """
+    about, config = read_run(out)
+    net = named_again("net", config.recipe.net, net)
+    try:
+        form = Form.from_json(about["data"])
+        fingerprint = str(about["data"]["fingerprint"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
+    checkpoint = load_checkpoint(out / "checkpoint", (report or Reporter()).say)
+    if checkpoint is None:
+        raise ValueError(f"{out} has no checkpoint yet: train it on with cclp train --resume")
+    try:
+        normalizer = saved_normalizer(
+            config.normalization, checkpoint.part("objective.normalizer.")
+        )
+        objective = Objective(normalizer, make_net(net, form), [])
+        objective.net.load_state_dict(checkpoint.part("objective.net."))
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"{out}: checkpoint {checkpoint.step} does not fit this network: {error}"
+        ) from None
+    fabric = make_fabric("auto", config.precision)
+    objective.to(fabric.device)
+    return Trained(config, form, fingerprint, checkpoint.step, fabric, objective)
+
+
+def evaluate(
+    out: Path,
+    data: str | None = None,
+    *,
+    data_dir: Path | None = None,
+    verify: bool = True,
+    label: str | None = None,
+    skip_bad: bool = False,
+    net: str | None = None,
+    report: Reporter | None = None,
+) -> Evaluation:
+    """Measure a run's network.
+
+    Args:
+        out: the run directory.
+        data: name or path of labeled data: their test set, or all their labels if they have none.
+            None: what the run itself was measured on.
+        data_dir, verify, label, skip_bad: of the data, see :func:`cclp.data.load.load`.
+        net: the user's own network named again, if the run needs it.
+        report: told of what takes long.
+
+    Raises:
+        ValueError: if run or data cannot be used, or do not fit together.
+    """
+    report = report or Reporter()
+    trained = open_run(out, net, report)
+    if data is None:
+        config = trained.config
+        if data_dir is not None:
+            config = replace(config, data_dir=str(data_dir))
+        found = load_data(config, report, trained.fingerprint)
+        split = make_split(found.train_y, config.labels, config.held_out or 0, config.seed)
+        measured = measured_set(found, split)
+    else:
+        found = load(
+            data,
+            data_dir,
+            verify=verify,
+            label=label,
+            skip_bad=skip_bad,
+            form=trained.form,
+            report=report,
+        )
+        measured = measured_set(found, None) or _all_labels(found)
+    if measured is None:
+        raise ValueError(f"{data or out} has no labels to measure the error on: name labeled data")
+    outputs = run_net(trained.fabric, trained.objective, measured.x, measured.index)
+    classes = trained.form.classes
+    pairs = measured.y * len(classes) + outputs.logits.argmax(1).numpy()
+    confusion = np.bincount(pairs, minlength=len(classes) ** 2).reshape(len(classes), -1)
+    return Evaluation(
+        f"{found.name}, {measured.what}",
+        error_rate(outputs.logits, measured.y),
+        classes,
+        confusion,
+        found.verified,
+    )
+
+
+def _all_labels(data: Dataset) -> Measured | None:
+    known = np.flatnonzero(data.train_y >= 0)
+    if not len(known):
+        return None
+    return Measured("labeled samples", data.train_x, known, data.train_y[known], [])
+
+
+def predict(
+    out: Path,
+    paths: Sequence[Path],
+    *,
+    skip_bad: bool = False,
+    net: str | None = None,
+    report: Reporter | None = None,
+) -> Iterator[Prediction]:
+    """Classes of files, in their order.
+
+    Args:
+        out: the run directory.
+        paths: images, folders of images, ``.npz`` with X, ``.csv`` with the columns of the run's.
+        skip_bad: whether to leave out images that cannot be read.
+        net: the user's own network named again, if the run needs it.
+        report: told of what is left out.
+
+    Raises:
+        ValueError: if run or files cannot be used.
+    """
+    report = report or Reporter()
+    trained = open_run(out, net, report)
+    for places, x in read_samples(paths, trained.form, skip_bad=skip_bad, report=report):
+        if not len(x):
+            continue
+        outputs = run_net(trained.fabric, trained.objective, x)
+        probabilities, predicted = outputs.logits.softmax(1).max(1)
+        for (file, row), k, p in zip(
+            places, predicted.tolist(), probabilities.tolist(), strict=True
+        ):
+            yield Prediction(file, row, trained.form.classes[k], p)

@@ -1,0 +1,54 @@
+"""Code of the user's own, named as ``module:name`` or ``path/file.py:name``.
+
+Importing runs it, so only what was named on this command line, or by the calling program, is ever
+imported: never what a file says.
+"""
+
+import sys
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+
+def is_user_code(name: str) -> bool:
+    """Whether a name asks for code of the user's own."""
+    return ":" in name
+
+
+def load_object(what: str, spec: str) -> Any:
+    """Import what ``spec`` names.
+
+    Args:
+        what: it is for, for messages: "net" or "method".
+        spec: ``my_file:make_net``, where my_file.py is in the current folder or my_file is an
+            installed module, or ``some/where.py:make_net``.
+
+    Raises:
+        ValueError: if it cannot be had.
+    """
+    module, _, name = spec.partition(":")
+    if not module or not name.isidentifier():
+        raise ValueError(f"{what} must be 'my_file:name', got {spec!r}")
+    try:
+        loaded = _load_module(module)
+    except Exception as error:
+        raise ValueError(
+            f"{what} {spec!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    if not hasattr(loaded, name):
+        raise ValueError(f"{what} {spec!r}: {loaded.__file__ or module} has no {name}")
+    return getattr(loaded, name)
+
+
+def _load_module(module: str) -> Any:
+    path = Path(module if module.endswith(".py") else f"{module}.py")
+    if not path.is_file():
+        return import_module(module)
+    spec = spec_from_file_location(path.stem, path.absolute())
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = module_from_spec(spec)
+    sys.modules.setdefault(path.stem, loaded)  # where dataclasses and the like look it up
+    spec.loader.exec_module(loaded)
+    return loaded

@@ -1,0 +1,25 @@
+"""No test reaches for the network, for the user's cache, or for what the machine has installed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclp.data.fetch import Installed, Npm
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def alone(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*_: Any) -> None:
+        raise ConnectionError
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.delenv("CCLP_DATA", raising=False)
+    monkeypatch.setattr("cclp.data.fetch._download", nobody)
+    for source in (Npm, Installed):
+        monkeypatch.setattr(source, "get", nobody)

@@ -1,0 +1,412 @@
+"""A user's own files: folders of images of every kind, .npz, .csv."""
+
+import csv
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cclp.data import images
+from cclp.data.form import Column, Form
+from cclp.data.images import decode, find_images
+from cclp.data.load import find_kind, load
+from cclp.data.own import load_own, read_samples
+from cclp.data.tables import encode, fit_columns, read_csv
+from cclp.progress import Reporter
+from tests.runs import own_folder, own_table, png
+from tests.test_run import Heard
+
+
+def save(path: Path, pixels: Any, mode: str | None = None, **options: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = Image.fromarray(np.asarray(pixels))
+    (image if mode is None else image.convert(mode)).save(path, **options)
+    return path
+
+
+HALF = np.zeros((40, 40, 3), np.uint8)
+HALF[:, 20:] = (255, 128, 0)  # left black, right orange
+GREY = round(0.299 * 255 + 0.587 * 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("a.png", "RGB"), ("a.png", "RGBA"), ("a.png", "P"), ("a.jpg", "CMYK"), ("a.tif", "YCbCr"),
+        ("a.bmp", "RGB"), ("a.webp", "RGB"), ("a.gif", "P"),
+    ],
+)  # fmt: skip
+def test_colour_images_of_every_mode(tmp_path: Path, name: str, mode: str) -> None:
+    path = save(tmp_path / name, HALF, mode)
+    x = decode(path, (3, 10, 20))
+    assert x.shape == (3, 10, 20)
+    assert x.dtype == np.uint8
+    np.testing.assert_allclose(x[:, 5, 3], (0, 0, 0), atol=6)
+    np.testing.assert_allclose(x[:, 5, 16], (255, 128, 0), atol=6)
+    np.testing.assert_allclose(decode(path, (1, 8, 8))[0, 4, [1, 6]], (0, GREY), atol=6)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "I;16"])
+def test_grey_images_of_every_mode(tmp_path: Path, mode: str) -> None:
+    grey = np.zeros((40, 40), np.uint8)
+    grey[:, 20:] = 255
+    if mode == "I;16":
+        path = save(tmp_path / "a.png", grey.astype(np.uint16) * 257)
+    else:
+        path = save(tmp_path / "a.png", grey, mode)
+    assert images.is_grey(path)
+    assert decode(path, (1, 8, 8))[0, 4].tolist()[::7] == [0, 255]
+    assert decode(path, (3, 8, 8))[:, 4, 7].tolist() == [255, 255, 255]
+    assert decode(path, (1, 8, 8), white=16)[0, 4].tolist()[::7] == [0, 16]
+
+
+def test_transparent_pixels_are_white_and_cameras_are_turned(tmp_path: Path) -> None:
+    clear = np.zeros((8, 8, 4), np.uint8)  # black, but invisible
+    assert (decode(save(tmp_path / "a.png", clear), (3, 8, 8)) == 255).all()
+    turned = Image.fromarray(HALF)
+    exif = turned.getexif()
+    exif[0x0112] = 6  # the camera was held upright: turn by 90 degrees
+    turned.save(tmp_path / "b.png", exif=exif)
+    x = decode(tmp_path / "b.png", (3, 8, 8))
+    assert x[0, 0].max() == 0
+    assert x[0, 7].min() == 255
+
+
+def test_images_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "text.png").write_text("not an image")
+    whole = png(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))
+    (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
+    save(tmp_path / "real.tif", np.zeros((4, 4), np.float32))
+    for name, message in (
+        ("text.png", "UnidentifiedImageError"),
+        ("cut.png", "truncated"),
+        ("real.tif", "real numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            decode(tmp_path / name, (3, 8, 8))
+    monkeypatch.setattr(images, "MOST_PIXELS", 100)
+    with pytest.raises(ValueError, match="40 x 40 pixels are too many"):
+        decode(save(tmp_path / "bomb.png", HALF), (3, 8, 8))
+
+
+def test_folders_are_walked_in_order_without_hidden_files(tmp_path: Path) -> None:
+    for name in ("b/2.png", "b/10.png", "a.png", ".hidden.png", ".git/x.png"):
+        save(tmp_path / name, HALF)
+    found = [str(path.relative_to(tmp_path)) for path in find_images(tmp_path)]
+    assert found == ["a.png", "b/10.png", "b/2.png"]
+
+
+def test_a_folder_of_classes(tmp_path: Path) -> None:
+    own_folder(tmp_path / "photos", labeled=6, unlabeled=4, test=2)
+    data = load(str(tmp_path / "photos"), image_size=16)
+    assert data.name == "photos"
+    assert data.form == Form(("dark", "light"), (3, 16, 16))
+    assert data.train_y.tolist() == [0] * 6 + [1] * 6 + [-1] * 4
+    assert data.test_y.tolist() == [0] * 2 + [1] * 2
+    assert data.train_x.shape == (16, 3, 16, 16)
+    assert data.verified is None
+    assert data.train_names is not None
+    assert data.train_names[0] == "dark/0.jpg"
+    assert data.test_names is not None
+    assert data.test_names[3] == "test/light/1.jpg"
+    means = data.train_x[:12].mean((1, 2, 3))
+    assert means[:6].max() < 100 < means[6:].min()
+    assert find_kind(str(tmp_path / "photos")) == "images"
+
+
+def test_grey_folders_stay_grey(tmp_path: Path) -> None:
+    for name in ("a/1.png", "b/1.png"):
+        save(tmp_path / name, HALF, "L")
+    assert load(str(tmp_path)).form.shape == (1, 32, 32)
+    save(tmp_path / "a/2.png", HALF)
+    assert load(str(tmp_path)).form.shape == (3, 32, 32)
+
+
+def test_images_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_folder(tmp_path / "photos")
+    first = load(str(tmp_path / "photos"))
+    base: Any = first.train_x
+    while not isinstance(base, np.memmap):
+        base = base.base
+    assert not first.train_x.flags.writeable
+    decoded: list[Path] = []
+    before = images.decode
+
+    def count(path: Path, *rest: Any) -> Any:
+        decoded.append(path)
+        return before(path, *rest)
+
+    monkeypatch.setattr(images, "decode", count)
+    assert load(str(tmp_path / "photos")).fingerprint == first.fingerprint
+    assert decoded == []
+    save(tmp_path / "photos/dark/new.png", HALF)
+    assert load(str(tmp_path / "photos")).fingerprint != first.fingerprint
+    assert len(decoded) == len(first.train_x) + 1
+    decoded.clear()
+    os.utime(tmp_path / "photos/dark/new.png", ns=(1, 1))
+    load(str(tmp_path / "photos"))
+    assert decoded
+    decoded.clear()
+    load(str(tmp_path / "photos"), image_size=8)
+    assert decoded
+
+
+def test_a_damaged_map_is_made_again(tmp_path: Path, cache: Path) -> None:
+    own_folder(tmp_path / "photos")
+    first = load(str(tmp_path / "photos"))
+    expected = first.fingerprint
+    newest = max((cache / "cclp" / "decoded").glob("*.bytes"), key=lambda p: p.stat().st_mtime_ns)
+    newest.write_bytes(b"short")
+    assert load(str(tmp_path / "photos")).fingerprint == expected
+    newest.with_suffix(".json").write_text("nonsense")
+    assert load(str(tmp_path / "photos")).fingerprint == expected
+    assert not list((cache / "cclp" / "decoded").glob(".partial*"))
+
+
+def test_bad_images_are_listed_and_skipped_only_if_asked(tmp_path: Path) -> None:
+    own_folder(tmp_path / "photos", labeled=3)
+    for name in ("light/0.jpg", "dark/x.txt"):
+        (tmp_path / "photos" / name).write_text("nothing to see")
+    for _ in range(2):  # decoded, and from the cache
+        with pytest.raises(
+            ValueError,
+            match=r"2 of \d+ images cannot be read: \S*dark/x\.txt \(Unidentified.*; "
+            r"\S*light/0\.jpg \(.*\)\. Mend or remove them, or leave them out with --skip-bad",
+        ):
+            load(str(tmp_path / "photos"))
+    heard = Heard()
+    data = load(str(tmp_path / "photos"), skip_bad=True, report=heard)
+    assert data.train_y[data.train_y >= 0].tolist() == [0, 0, 0, 1, 1]
+    assert heard.said[0].startswith("Left out 2 of ")
+    assert data.train_x[3:5].mean() > 100
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: p.mkdir(), "sub-folder of images for each of two or more classes, got none"),
+        (lambda p: save(p / "a/1.png", HALF), "two or more classes, got a"),
+        (lambda p: (own_folder(p), (p / "empty").mkdir()), "empty must hold images of its class"),
+        (
+            lambda p: (own_folder(p), save(p / "test/other/1.png", HALF)),
+            "test/other: there is no class 'other', only dark, light",
+        ),
+    ],
+)
+def test_folders_that_are_no_data(
+    tmp_path: Path, make: Callable[[Path], object], message: str
+) -> None:
+    make(tmp_path / "photos")
+    with pytest.raises(ValueError, match=message):
+        load(str(tmp_path / "photos"))
+
+
+def test_npz_of_vectors_and_names(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    x = np.arange(12.0).reshape(4, 3)
+    np.savez(path, X=x, y=np.array(["cat", "", "ant", "cat"]), X_test=x[:1], y_test=["ant"])
+    data = load(str(path))
+    assert find_kind(str(path)) == "vectors"
+    assert data.form == Form(("ant", "cat"), (3,), None)
+    assert data.train_x.dtype == np.float32
+    assert data.train_y.tolist() == [1, -1, 0, 1]
+    assert data.test_y.tolist() == [0]
+
+
+def test_npz_classes_are_ordered_as_numbers(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", X=np.zeros((4, 2)), y=[10, 9, -1, 2])
+    data = load(str(tmp_path / "a.npz"))
+    assert data.form.classes == ("2", "9", "10")
+    assert data.train_y.tolist() == [2, 1, -1, 0]
+    assert len(data.test_x) == 0
+
+
+@pytest.mark.parametrize(
+    ("x", "shape", "white"),
+    [
+        (np.zeros((4, 9, 7), np.uint8), (1, 9, 7), 255),
+        (np.zeros((4, 9, 7, 3), np.uint8), (3, 9, 7), 255),
+        (np.zeros((4, 3, 9, 7), np.int64) + 255, (3, 9, 7), 255),
+        (np.zeros((4, 3, 9, 7)), (3, 9, 7), None),
+        (np.zeros((4, 9, 7), np.int64) + 256, (1, 9, 7), None),
+    ],
+)
+def test_npz_of_images(
+    tmp_path: Path, x: np.ndarray[Any, Any], shape: tuple[int, ...], white: int | None
+) -> None:
+    np.savez(tmp_path / "a.npz", X=x, y=[0, 1, -1, -1])
+    data = load(str(tmp_path / "a.npz"))
+    assert find_kind(str(tmp_path / "a.npz")) == "images"
+    assert (data.form.shape, data.form.white) == (shape, white)
+    assert data.train_x.dtype == (np.float32 if white is None else np.uint8)
+    assert data.train_x.max() == x.max()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": [1]}, "must hold X and y, but holds x"),
+        ({"X": np.zeros((2, 2))}, "holds X but no y"),
+        ({"X": np.zeros((2, 2)), "y": [0, 1], "X_test": [[0, 0]]}, "holds X_test but no y_test"),
+        ({"X": np.zeros((2, 2)), "y": [0, 1, 1]}, r"y must hold 2 whole numbers .*shape \(3,\)"),
+        ({"X": np.zeros((2, 2)), "y": [0.5, 1]}, "y must hold 2 whole numbers or strings, got fl"),
+        ({"X": np.zeros((2, 2)), "y": [-2, 1]}, "at least 0, or -1 for unlabeled, got -2"),
+        ({"X": np.zeros((2, 2)), "y": [1, -1]}, "two or more classes, got 1"),
+        ({"X": np.zeros(2), "y": [0, 1]}, r"X must hold numbers of shape .*got float64 .*\(2,\)"),
+        ({"X": np.array([["a"], ["b"]]), "y": [0, 1]}, "X must hold numbers"),
+        ({"X": np.zeros((2, 0)), "y": [0, 1]}, r"got float64 of shape \(2, 0\)"),
+        ({"X": [[0.0], [np.nan]], "y": [0, 1]}, "X must be finite, but row 1 is not"),
+        ({"X": np.zeros((2, 9, 9, 9)), "y": [0, 1]}, "at most 4 channels"),
+        (
+            {"X": np.zeros((2, 2)), "y": [0, 1], "X_test": [[0]], "y_test": [0]},
+            r"samples must be of shape \(2,\), got \(1,\)",
+        ),
+        (
+            {"X": np.zeros((2, 2)), "y": [0, 1], "X_test": [[0, 0]], "y_test": [7]},
+            "y_test: there is no class '7', only 0, 1",
+        ),
+        (
+            {"X": np.zeros((2, 2)), "y": [0, 1], "X_test": [[0, 0]], "y_test": [-1]},
+            "y_test must name a class for every sample",
+        ),
+    ],
+)
+def test_npz_that_is_no_data(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(ValueError, match=rf"a\.npz.*{message}"):
+        load(str(tmp_path / "a.npz"))
+
+
+TABLE = """size,colour,kind,weight
+1.5,red,a,10
+,blue,b,20
+2.5,,,nan
+-1,red,b,30
+"""
+
+
+def test_a_table(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE)
+    data = load(str(tmp_path / "t.csv"), label="kind")
+    assert find_kind(str(tmp_path / "t.csv")) == "vectors"
+    assert data.form.classes == ("a", "b")
+    assert data.form.columns == (
+        Column("size", mean=1.0),
+        Column("colour", categories=("", "blue", "red")),
+        Column("weight", mean=20.0),
+    )
+    assert data.train_y.tolist() == [0, 1, -1, 1]
+    assert data.train_x.dtype == np.float32
+    assert data.train_x.tolist() == [
+        [1.5, 0, 0, 1, 10],
+        [1.0, 0, 1, 0, 20],
+        [2.5, 1, 0, 0, 20],
+        [-1.0, 0, 0, 1, 30],
+    ]
+    assert data.train_names == ["line 2", "line 3", "line 4", "line 5"]
+    assert Form.from_json(data.form.to_json()) == data.form
+
+
+def test_a_table_in_the_form_of_another(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE)
+    form = load(str(tmp_path / "t.csv"), label="kind").form
+    new = tmp_path / "new.csv"
+    new.write_text("\ufeffkind;weight;size;colour\n;;4;green\na;5;;blue\n", encoding="utf-8")
+    assert encode(read_csv(new), form.columns or ()).tolist() == [
+        [4.0, 0, 0, 0, 20],  # green was never seen
+        [1.0, 0, 1, 0, 5],
+    ]
+    data = load_own(new, form=form)
+    assert data.train_y.tolist() == [-1, 0]
+    new.write_text("kind,weight,size,colour\nz,1,2,red\n")
+    with pytest.raises(ValueError, match=r"new\.csv, column 'kind': there is no class 'z'"):
+        load_own(new, form=form)
+    new.write_text("weight,size\n1,2\n")
+    with pytest.raises(ValueError, match="has no column 'colour', only weight, size"):
+        list(read_samples([new], form, skip_bad=False, report=Reporter()))
+    new.write_text("weight,size,colour\n1,large,red\n")
+    with pytest.raises(ValueError, match=r"line 2, column 'size': expected a finite.*'large'"):
+        list(read_samples([new], form, skip_bad=False, report=Reporter()))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must hold a header and rows"),
+        ("a,kind\n", "must hold a header and rows"),
+        ("a,a,kind\n1,2,x\n", "all different, got"),
+        ("a,,kind\n1,2,x\n", "columns must have names"),
+        ("a,kind\n1,x\n1\n", "line 3: expected 2 cells as in the header, got 1"),
+        ("a,b\n1,2\n", "has no column 'kind' for --label, only a, b"),
+        ("kind\nx\ny\n", "nothing beside its label column"),
+        ("a,kind\n,x\n,y\n", "column 'a' is empty"),
+        ("a,kind\ninf,x\n1,y\n", "line 2, column 'a': expected a finite number, got 'inf'"),
+        ("a,kind\n1,x\n2,x\n", "column 'kind' must name two or more classes, got x"),
+        (
+            "a,kind\n" + "".join(f"n{i},x\n" for i in range(101)),
+            "column 'a' has 101 different values that are not numbers, more than 100",
+        ),
+    ],
+)
+def test_tables_that_are_no_data(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(ValueError, match=rf"t\.csv.*{message}"):
+        load(str(tmp_path / "t.csv"), label="kind")
+
+
+def test_text_that_is_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("größe,kind\n1,a\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="must be text in UTF-8"):
+        read_csv(tmp_path / "t.csv")
+
+
+def test_cells_with_commas_quotes_and_line_breaks(tmp_path: Path) -> None:
+    content = io.StringIO(newline="")
+    csv.writer(content).writerows([["a", "kind"], ['x, "y"\nz', "1"], ["b", "2"]])
+    (tmp_path / "t.csv").write_bytes(content.getvalue().encode())
+    table = read_csv(tmp_path / "t.csv")
+    assert table.column("a") == ['x, "y"\nz', "b"]
+    assert table.lines == [3, 4]
+    assert fit_columns(table, "kind")[0].categories == ("b", 'x, "y"\nz')
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("t.csv", {}, "name the column of classes with --label, one of amount"),
+        ("t.csv", {"label": "kind", "image_size": 8}, "leave out --image-size"),
+        ("t.csv", {"label": "kind", "verify": False}, "--no-verify is for published data"),
+        ("photos", {"label": "kind"}, r"--label is for \.csv files"),
+        ("photos/dark/0.jpg", {}, r"a folder of images, an \.npz or a \.csv .* is another file"),
+    ],
+)
+def test_options_that_do_not_fit(
+    tmp_path: Path, name: str, options: dict[str, Any], message: str
+) -> None:
+    own_folder(tmp_path / "photos")
+    own_table(tmp_path / "t.csv")
+    with pytest.raises(ValueError, match=message):
+        load(str(tmp_path / name), **options)
+
+
+def test_samples_of_other_kinds_are_refused(tmp_path: Path) -> None:
+    own_folder(tmp_path / "photos")
+    own_table(tmp_path / "t.csv")
+    np.savez(tmp_path / "a.npz", X=np.zeros((2, 5)), y=[0, 1])
+    table = load(str(tmp_path / "t.csv"), label="kind").form
+    photos = load(str(tmp_path / "photos")).form
+    reals = Form(("a", "b"), (3, 8, 8), None)
+    for name, form, message in (
+        ("photos", table, "not trained on grey or RGB pixels, but on inputs of shape"),
+        ("photos", reals, "not trained on grey or RGB pixels"),
+        ("t.csv", photos, "not trained on a table"),
+        ("a.npz", photos, r"samples must be of shape \(3, 32, 32\), got \(5,\)"),
+        ("nowhere.png", photos, "must be a file or a folder of images, but is not there"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            list(read_samples([tmp_path / name], form, skip_bad=False, report=Reporter()))
