@@ -1,30 +1,14 @@
 """Numbers as inline SVG. Colours are CSS classes, so that light and dark are the page's affair."""
 
-import base64
-import io
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
-from PIL import Image
-
-from cclp.report.projection import fit_square, project
-from cclp.report.read import Embedding, Floats
 
 POINTS = 400  # of a line at most
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 10, 44  # around the lines of a chart
-PICTURE, MARGIN = 1000, 40
-LARGEST_IMAGE = 96  # pixels a side: 24 images of it are half a megabyte at most
-
-# A point of the embedding is a path: "M x y" and one of these.
-DOT, CROSS = "h0", "m-7-7l14 14m0-14l-14 14"
-LABELED = "m-13 0l13-13 13 13-13 13z"
-LABELED_WRONG = LABELED + "m2-11l22 22m0-22l-22 22"
-SHAPES = [DOT, CROSS, LABELED, LABELED_WRONG]
+LEFT, RIGHT, TOP, BOTTOM = 66, 14, 10, 44  # around the lines of a chart
 
 
 @dataclass(frozen=True)
@@ -83,7 +67,7 @@ def short(value: float) -> str:
     """
     if not math.isfinite(value):
         return "not finite"
-    if value == 0 or 1e-3 <= abs(value) < 1e5:
+    if value == 0 or 1e-4 <= abs(value) < 1e5:
         return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     mantissa, exponent = f"{value:.1e}".split("e")
     return f"{mantissa.removesuffix('.0')}e{int(exponent)}".replace("-", "−")
@@ -213,8 +197,8 @@ def _axes(across: Scale, up: Scale, y_label: str, height: int) -> Markup:
         Markup(
             '<line class="axis" x1="{}" x2="{}" y1="{}" y2="{}"/>'
             '<text class="name" x="{}" y="{}" text-anchor="middle">training step</text>'
-            '<text class="name" x="13" y="{}" text-anchor="middle" '
-            'transform="rotate(-90 13 {})">{}</text>'
+            '<text class="name" x="12" y="{}" text-anchor="middle" '
+            'transform="rotate(-90 12 {})">{}</text>'
         ).format(
             LEFT, across.end, bottom, bottom, (LEFT + across.end) / 2, height - 7,
             middle, middle, y_label,
@@ -251,63 +235,6 @@ def _in_words(series: Series, unit: str) -> str:
     )
 
 
-def embedding_picture(embedding: Embedding, classes: list[str]) -> dict[str, Any]:
-    """The picture of the last step, the data that move it, and how it was made.
-
-    Returns:
-        ``svg``, ``data`` (for the script), and in words ``how`` it was made and a ``tally``.
-    """
-    plane, how = project(embedding.z, embedding.predicted[-1])
-    order = np.argsort(embedding.labeled, kind="stable")  # labeled points on top
-    places = fit_square(plane, PICTURE, MARGIN)[:, order]
-    predicted, y = embedding.predicted[:, order], embedding.y[order]
-    labeled = embedding.labeled[order]
-    kind = 2 * labeled + ((predicted[-1] != y) & (y >= 0))
-    points = [
-        f'<path class="p{k} k{c if c >= 0 else "-none"}" d="M{x} {up}{SHAPES[k]}"/>'
-        for (x, up), k, c in zip(places[-1].tolist(), kind.tolist(), y.tolist(), strict=True)
-    ]
-    names = []
-    for c in np.unique(predicted[-1]) if len(classes) <= 25 else ():
-        x, up = np.median(places[-1][predicted[-1] == c], axis=0).astype(int)
-        names.append(
-            Markup('<text x="{}" y="{}">{}</text>').format(x, up + 12, shorten(classes[c]))
-        )
-    known = (y >= 0) & ~labeled
-    tally = f"Step {embedding.steps[-1]:,}"
-    if known.any():
-        wrong = int((known & (predicted[-1] != y)).sum())
-        tally += f": {wrong} of {known.sum()} unlabeled points shown are predicted wrong."
-    label = f"Picture of the embedding of {len(y)} training points. {tally}"
-    svg = Markup(
-        '<svg class="embedding" viewBox="0 0 {} {}" role="img" aria-label="{}">'
-        '<g class="points">{}</g><g class="names">{}</g></svg>'
-    ).format(PICTURE, PICTURE, label, Markup("".join(points)), Markup("").join(names))
-    data = {
-        "steps": embedding.steps,
-        "places": [frame.ravel().tolist() for frame in places],
-        "predicted": predicted.tolist(),
-        "y": y.tolist(),
-        "labeled": labeled.astype(int).tolist(),
-        "index": embedding.index[order].tolist(),
-        "shapes": SHAPES,
-        "classes": classes,
-    }
-    return {"svg": svg, "data": data, "how": how, "tally": tally}
-
-
 def shorten(name: str, length: int = 14) -> str:
     """A name that fits beside others."""
     return name if len(name) <= length else f"{name[: length - 1]}…"
-
-
-def png(image: NDArray[np.uint8], white: float) -> str:
-    """An image, (1 or 3, H, W), as a data address; large ones are made smaller."""
-    levels: Floats = np.clip(image * (255 / white), 0, 255).round()
-    pixels = np.ascontiguousarray(np.moveaxis(levels.astype(np.uint8), 0, 2))
-    picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-    if max(picture.size) > LARGEST_IMAGE:
-        picture.thumbnail((LARGEST_IMAGE, LARGEST_IMAGE))
-    content = io.BytesIO()
-    picture.save(content, "png", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -76,9 +76,12 @@ def principal(z: Floats, count: int) -> Floats:
 
 
 def fit_square(plane: Floats, size: int, margin: int) -> Ints:
-    """Whole pixels, (T, P, 2), at one scale for all steps; what is too far goes to the border."""
+    """Whole pixels, (T, P, 2), at one scale for all steps; what is far out is drawn nearer."""
     distance = np.abs(plane).max(2)
     last = float(np.quantile(distance[-1], 0.998))
-    reach = min(max(float(np.quantile(distance, 0.98)), last), 1.3 * last)
-    scaled = plane / (reach or 1.0) * (size / 2 - margin) + size / 2
-    return np.clip(scaled.round(), margin / 2, size - margin / 2).astype(np.int64)
+    reach = min(max(float(np.quantile(distance, 0.98)), last), 1.5 * last) or 1.0
+    part = np.abs(plane) / reach
+    knee = 0.8  # up to here to scale, beyond it pressed together, so that nothing is cut off
+    pressed = knee + (1 - knee) * np.tanh((part - knee) / (1 - knee))
+    shown = np.sign(plane) * np.where(part > knee, pressed, part)
+    return np.asarray((shown * (size / 2 - margin) + size / 2).round(), dtype=np.int64)

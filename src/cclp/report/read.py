@@ -1,5 +1,6 @@
 """A run directory as plain values, checked while it is read."""
 
+import io
 import json
 import math
 import zipfile
@@ -13,6 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FRAMES = 40  # of an embedding at most: more make the page heavy and show no more
+
+# What numpy and zipfile raise for bytes that are no npz file; RuntimeError if it is encrypted.
+_DAMAGE = (ValueError, TypeError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -89,7 +93,11 @@ def read_run(path: Path) -> RunRecord:
     if about is None:
         raise ValueError(f"{path} is not a run directory: it has no config.json")
     config, data = _part(file, about, "config"), _part(file, about, "data")
-    _part(file, config, "recipe")
+    _number(file, "steps", _part(file, config, "recipe").get("steps"))
+    environment = _part(file, {"environment": {}, **about}, "environment")
+    command = about.get("command")
+    if not isinstance(command, str | None):
+        raise ValueError(f"{file} is damaged: expected text for 'command', got {command!r:.40}")
     for name in ("data", "method", "seed", "labels"):
         if name not in config:
             raise ValueError(f"{file} is damaged: expected {name!r} in 'config'")
@@ -106,11 +114,11 @@ def read_run(path: Path) -> RunRecord:
     return RunRecord(
         path=path,
         config=config,
-        command=about.get("command"),
+        command=command,
         verified=data.get("verified") is True,
         classes=_class_names(file, data.get("classes"), seen),
         white=white,
-        environment=about.get("environment") or {},
+        environment={part: _part(file, environment, part) for part in environment},
         metrics=_read_metrics(path / "metrics.jsonl"),
         result=_read_result(path / "result.json"),
         embedding=embedding,
@@ -149,7 +157,8 @@ def _read_result(file: Path) -> dict[str, Any] | None:
     if result is not None:
         if result.get("error", 0) is not None:
             _number(file, "error", result.get("error"))
-        _number(file, "seconds", result.get("seconds"))
+        for name in ("seconds", "samples" if "samples" in result else "images"):
+            _number(file, name, result.get(name))
     return result
 
 
@@ -196,14 +205,14 @@ def _class_names(file: Path, names: object, seen: Sequence[tuple[Path, Ints]]) -
 def _load(file: Path, names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
     """Arrays of an npz file."""
     try:
-        with np.load(file, allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as arrays:
             missing = [name for name in names if name not in arrays]
             if missing:
                 raise ValueError(f"expected an array {missing[0]!r}")
             return {name: arrays[name] for name in (*names, *optional) if name in arrays}
     except FileNotFoundError:
         raise
-    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGE as error:
         raise ValueError(f"{file} is damaged: {error}") from None
 
 
@@ -226,7 +235,8 @@ def _read_embedding(folder: Path) -> Embedding | None:
     if not files:
         return None
     chosen = np.unique(np.linspace(0, len(files) - 1, FRAMES).round().astype(int))
-    frames, steps = [], []
+    frames: list[dict[str, NDArray[Any]]] = []
+    steps = []
     for file in (files[i] for i in chosen):
         arrays = _load(file, ("z", "predicted", "y", "labeled", "index"))
         _check(file, "z", arrays["z"], "f", *(frames[0]["z"].shape if frames else (-1, -1)))
