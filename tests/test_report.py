@@ -189,7 +189,7 @@ def test_one_finished_run(tmp_path: Path) -> None:
     page = report(run)
     sentence = "CCLP on digits, 50 labels, seed 7: 9.1 % error on 450 test images (last iterate)"
     assert sentence in page.text
-    assert "6.8 % to 12.1 % by the number of samples" in page.text  # Wilson's interval
+    assert "95 % interval 6.8 % to 12.1 %" in page.text  # Wilson's interval
     assert "error: 50 % at step 10, 9.11 % at step 20" in page.labels()
     assert "cclp: 4.5 at step 10, 3.25 at step 20" in page.labels()
     assert "sum: 5 at step 10, 3.75 at step 20" in page.labels()
@@ -271,7 +271,7 @@ def test_unfinished_and_unverified(tmp_path: Path) -> None:
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 16, "cross_ent')
     page = report(run)
-    assert "seed 7: unfinished, 25.0 % error on test images at step 10 of 20" in page.text
+    assert "seed 7: unfinished, 25.0 % error on the test set at step 10 of 20" in page.text
     assert "This run is unfinished: step 15 of 20." in page.text
     assert "The data were not verified" in page.text
     assert "no predictions; they are written at the end" in page.text

@@ -117,7 +117,7 @@ def _view(run: RunRecord, name: str, number: int) -> dict[str, Any]:
     """What the template shows of a run."""
     config, result = run.config, run.result
     step = int(run.metrics[-1]["step"]) if run.metrics else 0
-    steps = config["recipe"].get("steps")
+    steps = config["recipe"]["steps"]
     errors = curve(run, "error")
     error = result["error"] if result else (errors.y[-1] if errors.y else None)
     count, noun = _measured(run)
@@ -133,14 +133,16 @@ def _view(run: RunRecord, name: str, number: int) -> dict[str, Any]:
     else:
         outcome = "unfinished"
         if error is not None and math.isfinite(error):
-            outcome += f", {percent(error)} error on {noun} at step {errors.x[-1]:,.0f} of {steps}"
+            where = "held-out training samples" if config.get("held_out") else "the test set"
+            at = f"step {errors.x[-1]:,.0f} of {steps:,}"
+            outcome += f", {percent(error)} error on {where} at {at}"
     return {
         "name": name,
         "anchor": f"run-{number + 1}",
         "sentence": f"{what}: {outcome}",
         "what": what,
         "outcome": outcome,
-        "unfinished": None if result else f"step {step:,} of {steps}",
+        "unfinished": None if result else f"step {step:,} of {steps:,}",
         "verified": run.verified,
         "method": METHODS.get(config["method"], config["method"]),
         "labels": labels,
@@ -167,15 +169,12 @@ def _measured(run: RunRecord) -> tuple[int, str]:
     """How many samples the error was measured on (0: not recorded), and what they are."""
     result = run.result or {}
     noun = "samples" if "samples" in result else "images"
-    held_out = bool(run.config.get("held_out"))
-    if "measured_on" in result:
-        held_out = "held-out" in str(result["measured_on"])
-    count = result.get("samples", result.get("images", 0))
-    return int(count or 0), f"held-out training {noun}" if held_out else f"test {noun}"
+    held_out = "held-out" in str(result.get("measured_on"))
+    return int(result.get(noun, 0)), f"held-out training {noun}" if held_out else f"test {noun}"
 
 
 def _facts(
-    run: RunRecord, error: float | None, count: int, step: int, steps: int | None
+    run: RunRecord, error: float | None, count: int, step: int, steps: int
 ) -> list[tuple[str, str, str]]:
     """Name, value, remark."""
     result = run.result or {}
@@ -184,11 +183,11 @@ def _facts(
         remark = ""
         if result and count:
             low, high = interval(error, count)
-            remark = f"{percent(low, count)} to {percent(high, count)} by the number of samples"
+            remark = f"95 % interval {percent(low, count)} to {percent(high, count)}"
         facts.append(("Error", percent(error, count), remark))
     labels = run.config["labels"]
     facts.append(("Labels", f"{result.get('labels', labels) or 'all'}", ""))
-    facts.append(("Steps", f"{step:,}", "" if result or not steps else f"of {steps:,}"))
+    facts.append(("Steps", f"{step:,}", "" if result else f"of {steps:,}"))
     if result:
         restarts = result.get("restarts", 0)
         remark = "" if not restarts else f"{restarts} restart{'s' * (restarts > 1)}"
