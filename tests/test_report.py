@@ -314,6 +314,8 @@ def test_health_in_words(tmp_path: Path) -> None:
     page = report(write_run(tmp_path / "run", metrics=lines))
     assert "Step 20. One class may be swallowing the batch: its mass is 3.2 times" in page.text
     assert "Passed, until step 10. Labels do not spread" in page.text
+    assert page.text.count("Labels do not spread") == 1
+    assert page.text.count("One class may be swallowing the batch: its mass") == 1
     assert "is 97% of uniform" in page.text
     assert "No warnings" not in page.text
     assert "largest: 1.25 at step 5, 3.25 at step 20" in page.labels()
