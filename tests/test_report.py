@@ -1,0 +1,658 @@
+"""The report says what the files of a run say, and nothing else is needed to read it."""
+
+import base64
+import io
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from cclp.report.charts import Series, line_chart, linear_ticks, log_ticks, thin
+from cclp.report.page import make_report
+from cclp.report.pictures import point_shapes
+from cclp.report.projection import circle_map, fit_square, principal, project, tour
+from cclp.report.read import FRAMES, read_run
+
+HEALTHY = {
+    "self_transition": 0.1,
+    "posterior_entropy": 0.2,
+    "smallest_class_mass": 0.8,
+    "largest_class_mass": 1.25,
+    "largest_excess": 0.0,
+    "row_sum_error": 1e-15,
+    "distance_to_ideal": 0.04,
+}
+
+
+class Page(HTMLParser):
+    """What a page shows, by element: texts, attributes, rows of tables."""
+
+    void = frozenset({"meta", "img", "input", "br", "line", "path"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[tuple[str, dict[str, str]]] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self.texts: list[tuple[list[str], str]] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []  # every element that was opened was closed
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = {name: value or "" for name, value in attrs}
+        self.elements.append((tag, attributes))
+        if tag not in self.void:
+            self.open.append((tag, attributes))
+        if tag == "tr":
+            self._table().append([])
+        if tag in ("td", "th"):
+            self._table()[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        tags = [tag for tag, _ in self.open]
+        self.texts.append((tags, data))
+        if "td" in tags or "th" in tags:
+            self._table()[-1][-1] += data
+
+    def _table(self) -> list[list[str]]:
+        kind = next(a["class"].split()[0] for tag, a in reversed(self.open) if tag == "table")
+        return self.tables.setdefault(kind, [])
+
+    @property
+    def text(self) -> str:
+        """All that is read, with single spaces."""
+        words = [t for tags, t in self.texts if not {"script", "style"} & set(tags)]
+        return " ".join("".join(words).split())
+
+    def of(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def labels(self) -> str:
+        return "\n".join(a.get("aria-label", "") for a in self.of("svg"))
+
+
+def write_run(
+    out: Path,
+    *,
+    classes: list[str] | None = None,
+    finished: bool = True,
+    metrics: list[dict[str, Any]] | None = None,
+    data: dict[str, Any] | None = None,
+    result: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    **about: Any,
+) -> Path:
+    """A run directory by hand: no embedding, no predictions yet."""
+    out.mkdir(parents=True)
+    settings = {
+        "data": "digits",
+        "labels": 50,
+        "method": "cclp",
+        "seed": 7,
+        "recipe": {"steps": 20, "schedule": {}, "learning_rate": 0.002},
+        "precision": "32",
+        "data_dir": None,
+        **(config or {}),
+    }
+    kept = {"fingerprint": "f00", "verified": True, **(data or {})}
+    if classes is not None:
+        kept["classes"] = classes
+    content = {
+        "config": settings,
+        "command": "cclp train digits --out 'my run'",
+        "data": kept,
+        "labeled": [1, 2],
+        "environment": {"versions": {"numpy": "9.8.7"}, "machine": {"processor": "abacus"}},
+        **about,
+    }
+    (out / "config.json").write_text(json.dumps(content))
+    if metrics is None:
+        metrics = [metrics_line(10, error=0.5), metrics_line(20, error=0.0911, cclp=3.25)]
+    (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
+    if finished:
+        ending = {
+            "error": 0.0911, "measured_on": "test set", "images": 450, "labels": 50,
+            "seconds": 90.0, "restarts": 0, **(result or {}),
+        }  # fmt: skip
+        (out / "result.json").write_text(json.dumps(ending))
+    return out
+
+
+def metrics_line(
+    step: int, *, error: float | None = None, cclp: float | None = 4.5, **health: float
+) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "step": step, "cross_entropy": 0.5, "cclp": cclp, "learning_rate": 0.001,
+        "loss": None if cclp is None else cclp + 0.5, "step_seconds": 0.05,
+    }  # fmt: skip
+    if error is not None:
+        line["error"] = error
+        line |= {f"health/{name}": value for name, value in {**HEALTHY, **health}.items()}
+    return line
+
+
+def write_embedding(
+    out: Path, classes: int, features: int = 6, steps: tuple[int, ...] = (10, 20)
+) -> NDArray[np.float32]:
+    """Points around their classes' means, nearer at every step; returns those of the last."""
+    rng = np.random.default_rng(0)
+    y = np.arange(3 * classes) % classes
+    means = rng.normal(size=(classes, features)) * 5
+    (out / "embedding").mkdir()
+    for number, step in enumerate(steps, 1):
+        z = (means[y] + rng.normal(size=(len(y), features)) / number).astype(np.float32)
+        np.savez(
+            out / "embedding" / f"{step:08d}.npz",
+            z=z, predicted=y, y=y, index=np.arange(len(y)), labeled=np.arange(len(y)) < classes,
+        )  # fmt: skip
+    return z
+
+
+def write_predictions(
+    out: Path, y: list[int], predicted: list[int], inputs: NDArray[np.uint8] | None = None
+) -> None:
+    mistakes = np.flatnonzero(np.array(y) != np.array(predicted))
+    arrays: dict[str, Any] = {
+        "y": np.array(y),
+        "predicted": np.array(predicted),
+        "probability": np.linspace(0.5, 1, len(y), dtype=np.float32),
+        "mistakes": mistakes,
+        "mistake_names": np.array([f"test {i}" for i in mistakes], dtype=np.str_),
+    }
+    if inputs is not None:
+        arrays["mistake_inputs"] = inputs
+    np.savez(out / "predictions.npz", **arrays)
+
+
+def report(*runs: Path) -> Page:
+    return Page(make_report(list(runs)))
+
+
+def test_one_finished_run(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", classes=["a", "b", "c"])
+    write_embedding(run, 3)
+    write_predictions(run, [0, 0, 0, 0, 1, 1, 2, 2], [0, 0, 0, 1, 1, 1, 1, 0])
+    page = report(run)
+    sentence = "CCLP on digits, 50 labels, seed 7: 9.1 % error on 450 test images (last iterate)"
+    assert sentence in page.text
+    assert "95 % interval 6.8 % to 12.1 %" in page.text  # Wilson's interval
+    assert "error: 50 % at step 10, 9.11 % at step 20" in page.labels()
+    assert "cclp: 4.5 at step 10, 3.25 at step 20" in page.labels()
+    assert "sum: 5 at step 10, 3.75 at step 20" in page.labels()
+    assert "unfinished" not in page.text
+    assert "not the published" not in page.text
+    assert "No warnings at the last evaluation (step 20)" in page.text
+    assert "cclp train digits --out 'my run'" in page.text
+    assert ["numpy", "9.8.7"] in page.tables["pairs"]
+    assert ["processor", "abacus"] in page.tables["pairs"]
+    assert ["recipe.learning_rate", "0.002"] in page.tables["pairs"]
+    assert ["data_dir", "–"] in page.tables["pairs"]
+    assert page.tables["matrix"] == [
+        ["", "a", "b", "c", "recall"],
+        ["a", "3", "1", "0", "75.0 %"],
+        ["b", "0", "2", "0", "100.0 %"],
+        ["c", "1", "1", "0", "0.0 %"],
+    ]
+    assert ["c", "b", "1", "2"] in page.tables["confusions"]
+
+
+def test_nothing_is_fetched(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    write_embedding(run, 3)
+    write_predictions(run, [0, 1], [1, 1], np.zeros((1, 1, 2, 2), np.uint8))
+    html = make_report([run])
+    for match in re.findall(r"""(?:src|href|action)\s*=\s*["']?([^"'\s>]*)""", html):
+        assert match.startswith(("#", "data:image/png;base64,")), match
+    assert not re.search(r"@import|url\(|https?:|<link|<iframe|fetch\(|XMLHttpRequest", html)
+    policy = next(a["content"] for a in Page(html).of("meta") if "http-equiv" in a)
+    assert policy.startswith("default-src 'none';")
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script>"
+    run = write_run(
+        tmp_path / '<img src=x onerror="a()">',
+        classes=[evil, 'b" onload="a()'],
+        command=f"cclp train '{evil}'",
+        config={"data": evil},
+    )
+    write_embedding(run, 2)
+    write_predictions(run, [0, 1], [1, 0], np.zeros((2, 1, 2, 2), np.uint8))
+    for runs in ([run], [run, write_run(tmp_path / "other")]):
+        html = make_report(runs)
+        page = Page(html)
+        assert "alert(1)</script>" not in html
+        assert all(not a.keys() & {"onload", "onerror"} for _, a in page.elements)
+        assert {a["src"][:10] for a in page.of("img")} == {"data:image"}
+        assert f"cclp train '{evil}'" in page.text
+        assert [evil, 'b" onload="a()', "1", "1"] in page.tables["confusions"]
+        data = next(t for tags, t in page.texts if tags[-2:] == ["div", "script"])
+        assert json.loads(data)["classes"][0] == evil
+
+
+def test_old_run_without_the_rest(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", command=None, config={"labels": None, "method": "supervised"})
+    page = report(run)
+    assert "Labels only on digits, all labels, seed 7" in page.text
+    assert "This run recorded no embedding." in page.text
+    assert "This run recorded no predictions." in page.text
+    assert "The command was not recorded." in page.text
+    (run / "metrics.jsonl").unlink()
+    page = report(run)
+    assert "No error has been recorded." in page.text
+    assert "No loss has been recorded." in page.text
+    assert "recorded no diagnostics of the graph: the method builds none." in page.text
+
+
+def test_classes_of_old_runs_are_counted(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    write_predictions(run, [0, 3, 3], [0, 3, 1])
+    assert report(run).tables["matrix"][0] == ["", "0", "1", "2", "3", "recall"]
+    assert report(run).tables["matrix"][3] == ["2", "0", "0", "0", "0", "–"]
+
+
+def test_unfinished_and_unverified(tmp_path: Path) -> None:
+    lines = [metrics_line(5), metrics_line(10, error=0.25), metrics_line(15)]
+    run = write_run(tmp_path / "run", finished=False, metrics=lines, data={"verified": False})
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 16, "cross_ent')
+    page = report(run)
+    assert "seed 7: unfinished, 25.0 % error on the test set at step 10 of 20" in page.text
+    assert "This run is unfinished: step 15 of 20." in page.text
+    assert "The data are not the published ones" in page.text
+    assert "no predictions; they are written at evaluations" in page.text
+    just_begun = write_run(tmp_path / "begun", finished=False, metrics=[])
+    assert "seed 7: unfinished" in report(just_begun).text
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        ({"error": None}, "seed 7: the error was not measured"),
+        ({"images": 10_000}, "9.11 % error on 10,000 test images"),
+        ({"measured_on": "held-out training images"}, "on 450 held-out training images"),
+        ({"samples": 200}, "9.1 % error on 200 test samples"),
+        ({"error": 0.0}, "0.0 % error on 450 test images"),
+    ],
+)
+def test_the_result_in_words(tmp_path: Path, result: dict[str, Any], expected: str) -> None:
+    assert expected in report(write_run(tmp_path / "run", result=result)).text
+
+
+def test_values_that_were_not_finite(tmp_path: Path) -> None:
+    lines = [metrics_line(s, cclp=None if s in (3, 4) else 2.0) for s in range(1, 7)]
+    page = report(write_run(tmp_path / "run", metrics=lines))
+    assert "At 2 logged steps a value was not finite" in page.text
+    paths = [a["d"] for a in page.of("path") if a.get("class") == "line k1"]  # cclp
+    assert [paths[0].count(letter) for letter in "ML"] == [2, 2]
+    none = [metrics_line(s, cclp=None, error=math.nan) for s in (1, 2)]
+    text = json.loads(json.dumps(none).replace("NaN", "null"))
+    page = report(write_run(tmp_path / "none", metrics=text, result={"error": None}))
+    assert "No finite value was recorded." in page.text
+
+
+def test_health_in_words(tmp_path: Path) -> None:
+    lines = [
+        metrics_line(5, error=0.9, posterior_entropy=0.99),
+        metrics_line(10, error=0.5, posterior_entropy=0.97),
+        metrics_line(20, error=0.1, largest_excess=0.5, largest_class_mass=3.25),
+    ]
+    page = report(write_run(tmp_path / "run", metrics=lines))
+    assert "Step 20. One class may be swallowing the batch: its mass is 3.2 times" in page.text
+    assert "Passed, until step 10. Labels do not spread" in page.text
+    assert page.text.count("Labels do not spread") == 1
+    assert page.text.count("One class may be swallowing the batch: its mass") == 1
+    assert "is 97% of uniform" in page.text
+    assert "No warnings" not in page.text
+    assert "largest: 1.25 at step 5, 3.25 at step 20" in page.labels()
+
+
+def pixels(address: str) -> NDArray[np.uint8]:
+    content = base64.b64decode(address.removeprefix("data:image/png;base64,"), validate=True)
+    return np.asarray(Image.open(io.BytesIO(content)))
+
+
+@pytest.mark.parametrize(("channels", "white"), [(1, 16), (3, 255)])
+def test_mistakes_are_the_images(tmp_path: Path, channels: int, white: int) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, white + 1, (2, channels, 5, 4), np.uint8)
+    run = write_run(tmp_path / "run", classes=["a", "b"], data={"white": white})
+    write_predictions(run, [0, 0, 1], [1, 0, 0], images)
+    page = report(run)
+    shown = page.of("img")
+    assert [a["alt"] for a in shown] == ["test 0: a, taken for b", "test 2: b, taken for a"]
+    for image, attributes in zip(images, shown, strict=True):
+        expected = np.round(image * (255 / white)).transpose(1, 2, 0)
+        np.testing.assert_array_equal(pixels(attributes["src"]).reshape(5, 4, channels), expected)
+    assert "b → a100.0 %test 2" in page.text
+
+
+def test_large_images_are_made_smaller(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    write_predictions(run, [0], [1], np.full((1, 3, 300, 200), 77, np.uint8))
+    small = pixels(report(run).of("img")[0]["src"])
+    assert small.shape == (96, 64, 3)
+    assert (small == 77).all()
+
+
+@pytest.mark.parametrize(
+    "inputs", [None, np.zeros((1, 7), np.uint8), np.zeros((1, 2, 3, 3), np.uint8)]
+)
+def test_vectors_are_listed(tmp_path: Path, inputs: NDArray[np.uint8] | None) -> None:
+    run = write_run(tmp_path / "run")
+    write_predictions(run, [0, 1, 1], [0, 0, 1], inputs)
+    page = report(run)
+    assert page.of("img") == []
+    assert page.tables["mistakes"][1:] == [["test 1", "1", "0", "75.0 %"]]
+
+
+def test_no_mistakes(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    write_predictions(run, [0, 1], [0, 1])
+    page = report(run)
+    assert "There are none." in page.text
+    assert "confusions" not in page.tables
+
+
+def test_forty_classes_are_listed(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", classes=[f"kind {c}" for c in range(40)])
+    write_embedding(run, 40)
+    y = list(range(40)) * 2
+    predicted = [c if c != 5 else 6 for c in y]
+    predicted[7] = 8
+    write_predictions(run, y, predicted)
+    page = report(run)
+    assert "matrix" not in page.tables
+    assert page.tables["confusions"][1:] == [
+        ["kind 5", "kind 6", "2", "2"],
+        ["kind 7", "kind 8", "1", "2"],
+    ]
+    assert page.tables["recalls"][1:3] == [["kind 5", "0.0 %", "2"], ["kind 7", "50.0 %", "2"]]
+    used = {k for a in page.of("path") for k in re.findall(r"k\d+", a.get("class", ""))}
+    defined = set(
+        re.findall(r"\.(k\d+)\{", "".join(t for tags, t in page.texts if "style" in tags))
+    )
+    assert used <= defined
+    assert "k39" in used
+
+
+def test_two_classes_and_unknown_ones(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", classes=["no", "yes"])
+    write_embedding(run, 2)
+    file = run / "embedding" / "00000020.npz"
+    with np.load(file) as arrays:
+        content = dict(arrays)
+    content["y"][3:] = -1
+    content["predicted"][2] = 1  # its class is 0
+    np.savez(file, **content)
+    page = report(run)
+    points = [a["class"] for a in page.of("path") if re.match(r"p\d k", a.get("class", ""))]
+    assert points == ["p1 k0", "p0 k-none", "p0 k-none", "p0 k-none", "p2 k0", "p2 k1"]
+    assert "Step 20: 1 of 1 unlabeled points shown are predicted wrong." in page.text
+    assert "Grey: the class is unknown." in page.text
+
+
+def test_several_runs(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "first")
+    second = write_run(
+        tmp_path / "second", config={"method": "supervised", "seed": 8}, result={"error": 0.2}
+    )
+    third = write_run(tmp_path / "third", finished=False, metrics=[metrics_line(10, error=0.25)])
+    page = report(first, second, third)
+    assert page.tables["runs"] == [
+        ["run", "method", "labels", "seed", "error", "minutes"],
+        ["first", "CCLP", "50", "7", "9.1 %", "1.5"],
+        ["second", "Labels only", "50", "8", "20.0 %", "1.5"],
+        ["third", "CCLP", "50", "7", "25.0 % (step 10 of 20)", "–"],
+    ]
+    overlay = page.of("svg")[0]["aria-label"]
+    assert "first: 50 % at step 10, 9.11 % at step 20" in overlay
+    assert "third: 25 % at step 10" in overlay
+    anchors = [a["href"] for a in page.of("a")]
+    assert anchors == ["#" + a["id"] for a in page.of("article")]
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / part / "run") for part in "ab"]
+    shown = [row[0] for row in report(*runs).tables["runs"][1:]]
+    assert shown == [str(run) for run in runs]
+
+
+def npy_file() -> bytes:
+    content = io.BytesIO()
+    np.save(content, np.arange(3))
+    return content.getvalue()
+
+
+def test_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one run directory"):
+        make_report([])
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(ValueError, match=rf"{re.escape(str(path))} is not a run directory"):
+            make_report([path])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", b"{"),
+        ("config.json", b"[]"),
+        ("config.json", b'{"config": {"recipe": {}}, "data": {}}'),
+        ("config.json", b'{"config": {}, "data": 3}'),
+        ("config.json", b'{"config": {"recipe": {"steps": "20"}}, "data": {}}'),
+        ("metrics.jsonl", b'{"step": 1}\n{"ste\n{"step": 3}\n'),
+        ("metrics.jsonl", b'{"error": 1}\n'),
+        ("metrics.jsonl", b'{"step": 1, "error": "low"}\n'),
+        ("result.json", b'{"error": "low", "seconds": 1}'),
+        ("result.json", b'{"error": 0.5, "seconds": 1, "images": "many"}'),
+        ("result.json", b"\xff"),
+        ("predictions.npz", b"PK nonsense"),
+        ("predictions.npz", b""),
+        ("predictions.npz", npy_file()),
+        ("embedding/00000020.npz", b"nonsense"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    run = write_run(tmp_path / "run")
+    write_embedding(run, 2)
+    (run / name).write_bytes(content)
+    with pytest.raises(
+        ValueError, match=rf"{re.escape(str(run / name))} (is damaged|must be)"
+    ) as caught:
+        make_report([run])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"predicted": np.array([0])}, "expected 'predicted' of shape"),
+        ({"y": np.array([0.5, 1.0])}, "expected 'y'"),
+        ({"probability": np.array(["a", "b"])}, "expected 'probability'"),
+        ({"mistakes": np.array([2])}, "indices below 2"),
+        ({"y": np.array([0, 9])}, "holds class 9, but config.json names 2 classes"),
+        ({"mistake_inputs": np.zeros((5, 1, 2, 2), np.uint8)}, "1 mistakes, but 5 inputs"),
+        ({"mistake_names": np.array([{}], dtype=object)}, "Python objects, which are never loaded"),
+        ({"mistakes": None}, "expected an array 'mistakes'"),
+    ],
+)
+def test_predictions_that_do_not_fit(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    run = write_run(tmp_path / "run", classes=["a", "b"])
+    write_predictions(run, [0, 1], [0, 0])
+    with np.load(run / "predictions.npz") as arrays:
+        content = {**arrays, **change}
+    np.savez(run / "predictions.npz", **{k: v for k, v in content.items() if v is not None})
+    with pytest.raises(ValueError, match=message) as caught:
+        make_report([run])
+    assert str(run / "predictions.npz") in str(caught.value)
+
+
+def test_a_truncated_embedding_is_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    write_embedding(run, 2)
+    file = run / "embedding" / "00000020.npz"
+    file.write_bytes(file.read_bytes()[:-200])
+    with pytest.raises(ValueError, match=r"00000020\.npz must be an \.npz file"):
+        make_report([run])
+
+
+def test_embedding_is_thinned_and_bare_of_what_is_not_finite(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    write_embedding(run, 3, steps=tuple(range(1, 101)))
+    file = run / "embedding" / "00000001.npz"
+    with np.load(file) as arrays:
+        content = dict(arrays)
+    content["z"][0, 0] = np.nan
+    np.savez(file, **content)
+    embedding = read_run(run).embedding
+    assert embedding is not None
+    assert (len(embedding.steps), embedding.recorded) == (FRAMES - 1, 100)
+    assert embedding.steps[-1] == 100
+    assert f"at {FRAMES - 1} of 100 recorded steps" in report(run).text
+
+
+def test_class_means_lie_on_a_circle_in_their_order() -> None:
+    rng = np.random.default_rng(3)
+    angles = np.array([0.0, 2.0, 1.0, 5.0, 4.0, 3.0]) * np.pi / 3  # classes 0, 2, 1, 5, 4, 3 around
+    ring = np.stack([np.cos(angles), np.sin(angles)], 1) @ rng.normal(size=(2, 8))
+    means = 3 * ring + 0.3 * rng.normal(size=(6, 8))
+    order = tour(means)
+    assert sorted(order) == list(range(6))
+    centred = means - means.mean(0)
+    placed = centred @ circle_map(centred)
+    radius = np.linalg.norm(placed, axis=1)
+    np.testing.assert_allclose(radius, 1, atol=0.35)
+    turns = np.diff(np.unwrap(np.arctan2(placed[order, 1], placed[order, 0])))
+    assert (np.sign(turns) == np.sign(turns[0])).all()
+
+
+def test_far_means_reach_the_circle() -> None:
+    means = 10 * (np.eye(5, 9) - 0.2)
+    placed = (means - means.mean(0)) @ circle_map(means - means.mean(0))
+    np.testing.assert_allclose(np.linalg.norm(placed, axis=1), 1, atol=0.02)
+    between = np.linalg.norm(placed - np.roll(placed, 1, axis=0), axis=1)
+    np.testing.assert_allclose(between, 2 * np.sin(np.pi / 5), atol=0.02)  # evenly around
+
+
+def test_projection_is_one_linear_map() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(2, 30, 7))
+    z[0] = 2.5 * z[1] + 4.0  # the first step is the last one, larger and elsewhere
+    plane, _ = project(z, np.arange(30) % 4)
+    np.testing.assert_allclose(plane[0], 2.5 * plane[1], atol=1e-9)
+    places = fit_square(plane, 1000, 40)
+    assert places.min() >= 40
+    assert places.max() <= 960
+    near = np.abs(places - 500) < 300
+    scale = (places - 500)[near].std() / plane[near].std()
+    np.testing.assert_allclose((places - 500)[near], scale * plane[near], atol=1)
+
+
+def test_projection_of_two_classes() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    z = rng.normal(size=(200, 5)) * [0.1, 3.0, 0.1, 0.1, 0.1]
+    z[:, 0] += 10.0 * y
+    plane, how = project(z[None], y)
+    gap = plane[0, y == 1].mean(0) - plane[0, y == 0].mean(0)
+    assert abs(gap[0]) == pytest.approx(10, abs=0.1)
+    assert abs(gap[1]) < 0.1
+    assert plane[0, :, 1].std() == pytest.approx(3, rel=0.15)
+    assert "two predicted classes" in how
+
+
+@pytest.mark.parametrize("features", [1, 2, 3])
+def test_projection_of_little(features: int) -> None:
+    """Few dimensions, one class, one point, no extent: numbers all the same."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(2, 10, features))
+    for points, y in ((z, np.zeros(10)), (z[:, :1], np.zeros(1)), (0 * z, np.arange(10) % 3)):
+        plane, _ = project(points, y.astype(np.int64))
+        assert plane.shape == (2, points.shape[1], 2)
+        assert np.isfinite(fit_square(plane, 1000, 40)).all()
+    if features == 2:
+        plane, how = project(z, np.arange(10) % 3)
+        np.testing.assert_allclose(plane[-1], z[-1] - z[-1].mean(0))
+        assert "as it is" in how
+    assert principal(z[-1], 2).shape == (features, 2)
+
+
+def test_ticks() -> None:
+    assert linear_ticks(0, 1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
+    assert linear_ticks(0, 9000) == [0, 2000, 4000, 6000, 8000]
+    assert log_ticks(0.003, 40) == pytest.approx([0.01, 0.1, 1, 10])
+    assert log_ticks(1, 12) == pytest.approx([1, 2, 5, 10])
+
+
+def test_lines_stand_where_their_values_are() -> None:
+    svg = str(line_chart([Series("a", "k0", [0, 50, 100], [0, 1, 2])], label="A", y_label="a"))
+    path = re.search(
+        r'class="line k0" d="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)"', svg
+    )
+    assert path
+    x0, y0, x1, y1, x2, y2 = map(float, path.groups())
+    assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
+    assert y0 - y1 == pytest.approx(y1 - y2, abs=0.2)
+    assert y2 < y1 < y0  # up is more
+
+
+def test_long_lines_are_means_of_neighbours() -> None:
+    steps = [float(s) for s in range(8000)]
+    x, y = thin(steps, [math.nan if s < 20 else s for s in steps])
+    assert len(x) == len(y) == 400
+    assert math.isnan(y[0])
+    assert y[1:3] == [29.5, 49.5]
+    assert x[-1] == 7999
+
+
+def test_marks_are_centred() -> None:
+    for shape in point_shapes(13)[1:]:
+        x = y = 0.0
+        xs, ys = [], []
+        for letter, numbers in re.findall(r"([mlz])([^mlz]*)", shape):
+            values = [int(v) for v in re.findall(r"-?\d+", numbers)]
+            for dx, dy in zip(values[::2], values[1::2], strict=True):
+                x, y = x + dx, y + dy
+                xs.append(x)
+                ys.append(y)
+            if letter == "z":
+                x, y = -13, 0
+        assert min(xs) == -max(xs)
+        assert min(ys) == -max(ys)
+
+
+def test_page_is_small(tmp_path: Path) -> None:
+    """A thousand points at forty steps, 9,000 steps of training."""
+    rng = np.random.default_rng(0)
+    lines = [metrics_line(s, error=0.5 if s % 1000 == 0 else None) for s in range(10, 9001, 10)]
+    run = write_run(tmp_path / "run", metrics=lines)
+    (run / "embedding").mkdir()
+    y = rng.integers(0, 10, 1000)
+    for step in range(FRAMES):
+        np.savez(
+            run / "embedding" / f"{step:08d}.npz",
+            z=rng.normal(size=(1000, 8)).astype(np.float32),
+            predicted=y, y=y, index=np.arange(1000), labeled=y == 0,
+        )  # fmt: skip
+    assert len(make_report([run]).encode()) < 1_000_000
+
+
+def test_a_users_own_data_have_a_short_name_and_no_warning(tmp_path: Path) -> None:
+    data = {"name": "photos", "verified": None, "white": None}
+    page = report(write_run(tmp_path / "run", data=data))
+    assert "CCLP on photos, " in page.text
+    assert "not the published" not in page.text
