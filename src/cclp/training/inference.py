@@ -75,6 +75,10 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
     """
     about, config = read_run(out)
     net = named_again("net", config.recipe.net, net)
+    if "classes" not in about.get("data", {}):
+        raise ValueError(
+            f"{out} was made by an older version, which did not record its classes: train it again"
+        )
     try:
         form = Form.from_json(about["data"])
         fingerprint = str(about["data"]["fingerprint"])
