@@ -28,6 +28,7 @@ from cclp.data.load import load
 from cclp.data.splits import make_split
 from cclp.files import write_bytes, write_json
 from cclp.progress import make_reporter
+from cclp.report.page import make_report
 from cclp.training.config import Config
 from cclp.training.machine import environment
 from cclp.training.recipe import make_recipe
@@ -60,7 +61,7 @@ def peer_error(name: str, data: Dataset, seed: int) -> float:
 
 
 def run(seeds: int, steps: int | None) -> dict[str, Any]:
-    """Errors of every method for every seed, and embeddings of the first seed."""
+    """Errors of every method for every seed; embeddings and a report of the first seed's runs."""
     data = load("digits")
     recipe = make_recipe("digits", "digits", all_labels=False)
     recipe = replace(recipe, steps=steps or recipe.steps)
@@ -77,15 +78,22 @@ def run(seeds: int, steps: int | None) -> dict[str, Any]:
                     labels=LABELS,
                     method=method,
                     seed=seed,
-                    evaluate_every=recipe.steps,
                 )
                 out = Path(folder, f"{method}-{seed}")
+                command = f"cclp train digits --labels {LABELS} --method {method} --seed {seed}"
                 with make_reporter(quiet=False) as report:
-                    errors[method].append(train(config, out, report)["error"])
+                    result = train(config, out, report, command=command)
+                errors[method].append(result["error"])
                 if seed == 0:
                     with np.load(out / "embedding" / f"{recipe.steps:08d}.npz") as arrays:
                         embeddings[method] = dict(arrays)
-    return {"errors": errors, "embeddings": embeddings, "recipe": config.to_json()["recipe"]}
+        page = make_report([Path(folder, f"{method}-0") for method in ("cclp", "supervised")])
+    return {
+        "errors": errors,
+        "embeddings": embeddings,
+        "recipe": config.to_json()["recipe"],
+        "report": page,
+    }
 
 
 def print_table(errors: dict[str, list[float]]) -> None:
@@ -140,7 +148,7 @@ def draw(course: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    """Train, print a table, write the figure and the numbers."""
+    """Train, print a table, write the figure, the numbers and a report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder for results")
     parser.add_argument("--seeds", type=int, default=3, help="labeled sets")
@@ -161,7 +169,9 @@ def main() -> None:
         },
     )
     draw(course, options.out / "digits.png")
+    write_bytes(options.out / "report.html", course["report"].encode())
     print(f"Figure: {options.out / 'digits.png'}")
+    print(f"Report, for a browser: {options.out / 'report.html'}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,12 @@ def test_digits(
     assert content["recipe"]["steps"] == 40
     assert all(0 < error < 0.5 for (error,) in content["errors"].values())
     assert (tmp_path / "digits.png").read_bytes().startswith(b"\x89PNG")
-    assert "LabelSpreading (scikit-learn)" in capsys.readouterr().out
+    page = (tmp_path / "report.html").read_text()
+    assert "2 runs compared" in page
+    assert "cclp train digits --labels 50 --method cclp --seed 0" in page
+    printed = capsys.readouterr().out
+    assert "LabelSpreading (scikit-learn)" in printed
+    assert f"Report, for a browser: {tmp_path}/report.html" in printed
 
 
 def test_peers_see_the_labels_of_the_same_draw(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,3 +96,30 @@ def test_the_right_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(make_reporter(quiet=False)) is Bar
     monkeypatch.delenv("FORCE_COLOR")
     assert type(make_reporter(quiet=False)) is Lines
+
+
+def work(report: Reporter) -> None:
+    with report, report.work("decoding [some] images", 4) as advance:
+        for _ in range(4):
+            advance(1)
+
+
+def test_work_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    lines, bar, quiet = console(terminal=False), console(terminal=True), console(terminal=True)
+    work(Lines(lines))
+    work(Bar(bar))
+    work(Speaking(quiet))
+    assert text(lines).splitlines() == [
+        f"decoding [some] images: {share}%" for share in (25, 50, 75, 100)
+    ]
+    assert "decoding [some] images" in text(bar)
+    assert "100%" in text(bar)
+    assert text(quiet) == ""
+
+
+def test_what_one_need_not_know_is_not_told_quietly() -> None:
+    lines, bar, quiet = console(terminal=False), console(terminal=True), console(terminal=True)
+    for report in (Lines(lines), Bar(bar), Speaking(quiet), Reporter()):
+        report.tell("Fetching.")
+    assert (text(lines), text(bar), text(quiet)) == ("Fetching.\n", "Fetching.\n", "")

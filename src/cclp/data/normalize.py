@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cclp.data.splits import Indices
 
 MOST_ZCA = 4096
-_CHUNK = 4096
+_CHUNK, _CHUNK_VALUES = 4096, 2**24
 
 
 class ZScore(nn.Module):
@@ -115,5 +115,6 @@ def _float(array: Any) -> Tensor:
 
 def _chunks(x: NDArray[Any], index: Indices) -> Iterator[NDArray[np.float64]]:
     """Samples in float64, a part at a time: the whole would take eight times its memory."""
-    for start in range(0, len(index), _CHUNK):
-        yield x[index[start : start + _CHUNK]].astype(np.float64)
+    rows = max(1, min(_CHUNK, _CHUNK_VALUES // prod(x.shape[1:])))
+    for start in range(0, len(index), rows):
+        yield x[index[start : start + rows]].astype(np.float64)

@@ -149,12 +149,13 @@ def _load_folder(
     class_of = {file: c for c, name in enumerate(classes) for file in groups.get(name, [])}
     class_of |= dict.fromkeys(find_images(path / UNLABELED), -1)
     class_of_test = {file: c for c, name in enumerate(classes) for file in tests.get(name, [])}
-    files = [*class_of, *class_of_test]
+    either = class_of | class_of_test
+    files = list(either)
     if form is None:
         form = Form(classes, (1 if all(map(is_grey, files)) else 3, size, size))
     shape, white = _pixels(form, path)
     good, x = decoded_map(files, shape, white, skip_bad=skip_bad, report=report)
-    y = np.array([{**class_of, **class_of_test}[file] for file in good], np.int64)
+    y = np.array([either[file] for file in good], np.int64)
     split = sum(file in class_of for file in good)
     for c, name in enumerate(classes):
         if name in groups and not (y[:split] == c).any():

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from cclp.training.loop import Objective
 
-_BATCH = 500
+_BATCH, _BATCH_VALUES = 500, 500 * 3 * 32 * 32  # large images go in smaller batches
 _POINTS = 1000
 _MISTAKES = 24
 
@@ -77,12 +78,13 @@ def run_net(
         x: samples; may be a memory map.
         index: of those to run; None: all.
     """
+    rows = max(1, min(_BATCH, _BATCH_VALUES // prod(x.shape[1:])))
     mode = objective.training
     objective.eval()
     z, logits = [], []
     with fabric.autocast():
-        for start in range(0, len(x) if index is None else len(index), _BATCH):
-            part = slice(start, start + _BATCH)
+        for start in range(0, len(x) if index is None else len(index), rows):
+            part = slice(start, start + rows)
             batch = fabric.to_device(torch.tensor(x[part if index is None else index[part]]))
             z.append(objective.net.features(objective.inputs(batch)))
             logits.append(objective.net.classifier(z[-1]))
