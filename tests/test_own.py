@@ -379,7 +379,11 @@ def test_cells_with_commas_quotes_and_line_breaks(tmp_path: Path) -> None:
     ("name", "options", "message"),
     [
         ("t.csv", {}, "name the column of classes with --label, one of amount"),
-        ("t.csv", {"label": "kind", "image_size": 8}, "leave out --image-size"),
+        (
+            "t.csv",
+            {"label": "kind", "image_size": 8},
+            "--image-size and --skip-bad are for folders of images",
+        ),
         ("t.csv", {"label": "kind", "verify": False}, "--no-verify is for published data"),
         ("photos", {"label": "kind"}, r"--label is for \.csv files"),
         ("photos/dark/0.jpg", {}, r"a folder of images, an \.npz or a \.csv .* is another file"),

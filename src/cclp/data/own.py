@@ -37,14 +37,18 @@ def kind_of(path: Path) -> Literal["images", "vectors"]:
     """
     if path.is_dir():
         return "images"
-    if path.suffix == ".csv" and path.is_file():
+    if _suffix(path) == ".csv" and path.is_file():
         return "vectors"
-    if path.suffix == ".npz" and path.is_file():
+    if _suffix(path) == ".npz" and path.is_file():
         return "vectors" if len(npz_shapes(path).get("X", ())) == 2 else "images"
     raise ValueError(
         f"{path} must be a folder of images, an .npz or a .csv file, but is "
         f"{'another file' if path.exists() else 'not there'}"
     )
+
+
+def _suffix(path: Path) -> str:
+    return "" if path.is_dir() else path.suffix.lower()
 
 
 def load_own(
@@ -71,15 +75,17 @@ def load_own(
     Raises:
         ValueError: for anything that is not so.
     """
-    kind = kind_of(path)
-    if kind != "images" and (image_size is not None or skip_bad):
-        raise ValueError(f"{path} holds no images: leave out --image-size and --skip-bad")
-    if path.suffix != ".csv" and label is not None:
+    kind_of(path)
+    if not path.is_dir() and (image_size is not None or skip_bad):
+        raise ValueError(
+            f"--image-size and --skip-bad are for folders of images, {path} is none: leave them out"
+        )
+    if _suffix(path) != ".csv" and label is not None:
         raise ValueError(f"--label is for .csv files, {path} is none: leave it out")
     report = report or Reporter()
     if path.is_dir():
         return _load_folder(path, image_size or 32, skip_bad, form, report)
-    if path.suffix == ".csv":
+    if _suffix(path) == ".csv":
         return _load_csv(path, label, form)
     return _load_npz(path, form)
 
@@ -95,24 +101,27 @@ def read_samples(
         skip_bad: whether to leave out images that cannot be read.
         report: told which.
     """
-    for is_array, group in groupby(paths, lambda path: path.suffix in (".csv", ".npz")):
+    for is_array, group in groupby(paths, lambda path: _suffix(path) in (".csv", ".npz")):
         if is_array:
             for path in group:
                 x = _read_vectors(path, form)
                 yield Samples([(str(path), row) for row in range(len(x))], x)
             continue
         files = [file for path in group for file in _images_at(path)]
-        for good, pixels, bad in decode_all(files, *_pixels(form, files[0])):
-            if not skip_bad:
-                refuse_bad(bad, len(files))
-            for item in bad:
-                report.say(f"Left out {item}")
-            yield Samples([(str(file), None) for file in good], pixels)
+        pixels = _pixels(form, files[0])
+        with report.work(f"{len(files)} images", len(files)) as advance:
+            for good, x, bad in decode_all(files, *pixels):
+                if not skip_bad:
+                    refuse_bad(bad, len(files))
+                for item in bad:
+                    report.say(f"Left out {item}")
+                yield Samples([(str(file), None) for file in good], x)
+                advance(len(good) + len(bad))
 
 
 def _read_vectors(path: Path, form: Form) -> NDArray[Any]:
     """All samples of a table or of an ``.npz`` file."""
-    if path.suffix == ".csv":
+    if _suffix(path) == ".csv":
         return encode(read_csv(path), _columns(form, path))
     arrays = read_npz(path)
     if "X" not in arrays:

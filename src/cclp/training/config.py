@@ -63,6 +63,8 @@ class Config:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.data, str):
+            raise TypeError(f"data must be a name or a path, got {type(self.data).__name__}")
         check_method(self.method)
         check_choice("normalization", self.normalization, NORMALIZATIONS)
         check_choice("precision", self.precision, PRECISIONS)

@@ -1,7 +1,7 @@
 """What a network says of samples it was not trained on, and embeddings for pictures."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -70,6 +70,7 @@ def run_net(
     objective: "Objective",
     x: NDArray[Any],
     index: Indices | None = None,
+    advance: Callable[[int], None] = lambda done: None,
 ) -> Outputs:
     """Embeddings and logits of ``x``, in evaluation mode; the mode is put back.
 
@@ -77,6 +78,7 @@ def run_net(
         fabric, objective: the network and where it runs.
         x: samples; may be a memory map.
         index: of those to run; None: all.
+        advance: called with the number of samples of each batch that is done.
     """
     rows = max(1, min(_BATCH, _BATCH_VALUES // prod(x.shape[1:])))
     mode = objective.training
@@ -88,6 +90,7 @@ def run_net(
             batch = fabric.to_device(torch.tensor(x[part if index is None else index[part]]))
             z.append(objective.net.features(objective.inputs(batch)))
             logits.append(objective.net.classifier(z[-1]))
+            advance(len(batch))
     objective.train(mode)
     return Outputs(torch.cat(z).float().cpu(), torch.cat(logits).float().cpu())
 

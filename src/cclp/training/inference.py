@@ -148,13 +148,17 @@ def evaluate(
         measured = measured_set(found, None) or _all_labels(found)
     if measured is None:
         raise ValueError(f"{data or out} has no labels to measure the error on: name labeled data")
-    outputs = run_net(trained.fabric, trained.objective, measured.x, measured.index)
+    count = len(measured.index)
+    with report.work(f"evaluating {count} samples", count) as advance:
+        logits = run_net(
+            trained.fabric, trained.objective, measured.x, measured.index, advance
+        ).logits
     classes = trained.form.classes
-    pairs = measured.y * len(classes) + outputs.logits.argmax(1).numpy()
+    pairs = measured.y * len(classes) + logits.argmax(1).numpy()
     confusion = np.bincount(pairs, minlength=len(classes) ** 2).reshape(len(classes), -1)
     return Evaluation(
         f"{found.name}, {measured.what}",
-        error_rate(outputs.logits, measured.y),
+        error_rate(logits, measured.y),
         classes,
         confusion,
         found.verified,
