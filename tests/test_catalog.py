@@ -233,6 +233,41 @@ def test_nothing_to_be_had_says_why_and_leaves_nothing(tmp_path: Path) -> None:
         verify_published("mnist", tmp_path)
 
 
+def test_a_source_that_fails_in_any_way_is_passed_over(
+    tmp_path: Path, mnist: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(wanted: list[str], scratch: Path) -> None:
+        with tarfile.open(scratch / "a.tar.gz", "w:gz") as archive:
+            archive.add(tmp_path / "original")
+        content = (scratch / "a.tar.gz").read_bytes()
+        (scratch / "a.tar.gz").write_bytes(content[: len(content) // 2])
+        fetch._untar(scratch / "a.tar.gz", set(wanted), scratch)
+
+    def unheard_of(wanted: list[str], scratch: Path) -> None:
+        raise IndexError
+
+    def all_of_it(wanted: list[str], scratch: Path) -> None:
+        for name in wanted:
+            (scratch / name).write_bytes(mnist[name])
+
+    sources(
+        monkeypatch, "mnist",
+        Pretend("a", broken), Pretend("b", unheard_of), Pretend("c", all_of_it),
+    )  # fmt: skip
+    assert fetch_published("mnist", tmp_path / "data")[-1] == "c"
+    assert load("mnist", tmp_path / "data").verified
+
+
+def test_loose_files_are_not_taken_for_another_set(
+    tmp_path: Path, mnist: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MNIST and Fashion-MNIST call their files the same."""
+    assert location("mnist", tmp_path / "original") == tmp_path / "original"
+    assert location("fashion_mnist", tmp_path / "original") is None
+    with pytest.raises(ValueError, match="fashion_mnist: no train-images"):
+        verify_published("fashion_mnist", tmp_path / "original")
+
+
 def test_a_file_with_the_wrong_content_is_never_given_its_name(
     tmp_path: Path, mnist: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,7 @@ def test_default_directory_says_what_the_run_is(
         ("train mnist --quiet", "mnist: could not fetch train-images-idx3-ubyte, train-labels"),
         ("train mnist --quiet --data-dir nowhere", "no connection"),
         ("train --steps 0", "steps must be at least 1"),
+        ("train --image-size 2000", "image_size must be at most 1024, got 2000"),
         ("train --steps many", "'many' is not a valid integer"),
         (
             "train --method ccpl",
@@ -210,6 +211,14 @@ def test_the_first_signal_asks_and_the_second_acts(number: signal.Signals) -> No
         assert should_stop.number == number
         assert signal.getsignal(number) is before
     assert said == ["Stopping after this step; once more to stop at once."]
+
+
+def test_a_signal_before_the_first_step_acts_at_once() -> None:
+    """While data are fetched or decoded there is no step to finish."""
+    said: list[str] = []
+    with StopOnSignal(said.append), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert said == []
 
 
 def test_the_options_are_these() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,8 @@ from cclp.data.formats import (
     read_content,
     read_npz,
 )
-from cclp.data.images import decode
+from cclp.data.images import decode_all
+from cclp.data.own import load_own
 from cclp.data.tables import encode, fit_columns, read_csv
 from tests.runs import cifar, idx, png, svhn
 
@@ -183,8 +185,24 @@ SAMPLES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
         b"size;colour;kind\n1,5;red;a\n2;blue;\n;red;b\n",
         lambda path: encode(read_csv(path), fit_columns(read_csv(path), "kind")),
     ),
-    "image": (png(np.zeros((9, 7, 3), np.uint8)), lambda path: decode(path, (3, 8, 8))),
+    "own.npz": (npz(X=np.zeros((2, 3)), y=np.array([1, 0])), lambda path: load_own(path)),
+    "own.csv": (
+        b"size;colour;kind\n1,5;red;a\n2;blue;b\n;red;b\n",
+        lambda path: load_own(path, label="kind"),
+    ),
 }
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_half_a_file_is_refused(kind: str, tmp_path: Path) -> None:
+    content, parse = SAMPLES[kind]
+    path = tmp_path / kind
+    path.write_bytes(content)
+    parse(path)
+    for size in (0, 1, len(content) // 3 if "csv" not in kind else 8):
+        path.write_bytes(content[:size])
+        with pytest.raises(ValueError, match=re.escape(str(path))):
+            parse(path)
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
@@ -204,7 +222,7 @@ def test_mutated_and_truncated_bytes_give_a_sentence(
     for place in data.draw(st.lists(st.integers(1, min(len(damaged), 200)), max_size=3)):
         damaged[-place] = data.draw(st.integers(0, 255))
     cut = data.draw(st.one_of(st.just(len(damaged)), st.integers(0, len(damaged))))
-    path = tmp_path / "damaged"
+    path = tmp_path / f"damaged.{kind}"
     path.write_bytes(damaged[:cut])
     said = None
     try:
@@ -214,3 +232,18 @@ def test_mutated_and_truncated_bytes_give_a_sentence(
     if said is not None:
         assert type(said) is ValueError
         assert len(str(said).split()) >= 3
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_damaged_images_are_read_or_bad(tmp_path: Path, data: st.DataObject) -> None:
+    damaged = bytearray(png(np.arange(9 * 7 * 3, dtype=np.uint8).reshape(9, 7, 3)))
+    for place in data.draw(st.lists(st.integers(0, len(damaged) - 1), max_size=4)):
+        damaged[place] = data.draw(st.integers(0, 255))
+    path = tmp_path / "damaged.png"
+    path.write_bytes(damaged[: data.draw(st.integers(0, len(damaged)))])
+    ((good, x, bad),) = decode_all([path], (3, 8, 8))
+    assert len(good) == len(x) == 1 - len(bad)
+    assert x.shape[1:] == (3, 8, 8)

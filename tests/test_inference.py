@@ -38,6 +38,14 @@ def make_net(shape, num_classes):
 def make_list(shape, num_classes):
     return [shape, num_classes]
 
+FIVE = 5
+
+def make_none():
+    return None
+
+def make_broken(shape, num_classes):
+    return Net(7, num_classes)
+
 def make_wrong(shape, num_classes):
     return Net(torch.Size(shape).numel(), num_classes + 1)
 
@@ -67,6 +75,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with code of the user's, in which the user is."""
     (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "leaves.py").write_text("raise SystemExit(3)")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -168,6 +177,8 @@ def test_own_folder_from_training_to_report(
     assert call("predict", str(run), str(photos / "dark"), "--out", str(table)) == 2
     assert "never overwritten" in capsys.readouterr().err
     assert table.read_bytes() == before
+    assert call("predict", str(run), str(photos), "--out", str(tmp_path / "no" / "p.csv")) == 2
+    assert f"there is no folder {tmp_path}/no" in capsys.readouterr().err
     assert call("predict", str(run), str(photos / "dark" / "0.jpg")) == 0
     assert capsys.readouterr().out.startswith(f"file,row,class,probability\n{photos}/dark/0.jpg,,")
 
@@ -178,9 +189,9 @@ def test_own_folder_from_training_to_report(
     assert "CCLP on photos" in page
     assert "cclp train " in page
     mine = tmp_path / "precious.html"
-    mine.write_text("<p>mine</p>")
+    mine.write_text("<p>made with cclp report</p>")
     assert call("report", str(run), "--out", str(mine)) == 2
-    assert mine.read_text() == "<p>mine</p>"
+    assert mine.read_text() == "<p>made with cclp report</p>"
 
 
 def test_bad_images_stop_a_prediction_unless_skipped(
@@ -298,7 +309,13 @@ def test_a_run_directory_cannot_name_code(mine: Path, digits: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--net mine:nothing", "mine.py has no nothing"),
+        ("--net mine:nothing", "mine.py has no function or class nothing"),
+        ("--net mine:FIVE", "mine.py has no function or class FIVE"),
+        ("--net sys:nothing", "sys has no function or class nothing"),
+        ("--net mine:make_none", "net 'mine:make_none' failed: TypeError: make_none()"),
+        ("--net mine:make_broken", "net 'mine:make_broken' failed: RuntimeError: mat1 and mat2"),
+        ("--net leaves:make_net", "cannot be imported: SystemExit: 3"),
+        ("--method mine:make_none", "method 'mine:make_none' failed: TypeError"),
         ("--net nowhere:make_net", "cannot be imported: ModuleNotFoundError"),
         ("--net mine:", "net must be 'my_file:name', got 'mine:'"),
         ("--net mlpp", "net must be one of 'mnist', 'svhn', 'cifar', 'mlp'"),
@@ -346,7 +363,7 @@ def test_data_that_do_not_fit_the_run(digits: Path, tmp_path: Path) -> None:
         evaluate(digits, str(photos))
     run = tmp_path / "run"
     assert call("train", str(photos), "--image-size", "8", "--out", str(run), *FAST) == 0
-    with pytest.raises(ValueError, match=r"must have classes dark, light and .*\(3, 8, 8\), got"):
+    with pytest.raises(ValueError, match=r"must have classes dark, light and .*\(3, 8, 8\) up to"):
         evaluate(run, "digits")
     other = own_folder(tmp_path / "other", labeled=3, unlabeled=0, test=2)
     assert evaluate(run, str(other)).what == "other, test set"
@@ -355,12 +372,55 @@ def test_data_that_do_not_fit_the_run(digits: Path, tmp_path: Path) -> None:
     assert evaluate(run, str(other)).confusion.sum(1).tolist() == [3, 0]
 
 
-def test_evaluation_wants_the_data_the_run_began_with(tmp_path: Path) -> None:
+def test_evaluation_wants_the_data_the_run_began_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     photos, run = own_folder(tmp_path / "photos"), tmp_path / "run"
     assert call("train", str(photos), "--image-size", "8", "--out", str(run), *FAST) == 0
-    (photos / "dark" / "0.jpg").unlink()
-    with pytest.raises(ValueError, match="photos has changed since the run began"):
+    expected = evaluate(run).error
+    moved = photos.rename(tmp_path / "moved")
+    with pytest.raises(ValueError, match=r"photos is not there: if it has moved, add --data-dir"):
         evaluate(run)
+    assert evaluate(run, data_dir=moved).error == expected
+    (run / "result.json").unlink()
+    assert call("train", "--resume", str(run), "--data-dir", str(moved), "--quiet") == 0
+    capsys.readouterr()
+    assert call("evaluate", str(run), "--label", "kind") == 2
+    assert "--label has no effect without DATA" in capsys.readouterr().err
+    (moved / "dark" / "0.jpg").unlink()
+    with pytest.raises(ValueError, match="moved has changed since the run began"):
+        evaluate(run, data_dir=moved)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("data",), None), (("data", "white"), "a"), (("data", "white"), 0),
+        (("data", "shape"), [-1]), (("config", "data_dir"), 5), (("config", "verify"), "yes"),
+        (("config", "method"), []), (("config", "data"), 3), (("config", "recipe", "net"), None),
+    ],
+)  # fmt: skip
+def test_a_damaged_configuration_is_one_line(
+    digits: Path,
+    tmp_path: Path,
+    where: tuple[str, ...],
+    value: object,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(digits, tmp_path / "run")
+    about = json.loads((digits / "config.json").read_text())
+    inner = about
+    for name in where[:-1]:
+        inner = inner[name]
+    inner[where[-1]] = value
+    (tmp_path / "run" / "config.json").write_text(json.dumps(about))
+    for command in ("evaluate", "predict"):
+        assert (
+            call(command, str(tmp_path / "run"), *(["x.png"] if command == "predict" else [])) == 2
+        )
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert str(tmp_path / "run") in said
 
 
 def test_own_data_train_bit_for_bit_after_a_stop(tmp_path: Path) -> None:

@@ -3,12 +3,16 @@
 import csv
 import io
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from cclp.data import images
@@ -79,19 +83,40 @@ def test_transparent_pixels_are_white_and_cameras_are_turned(tmp_path: Path) -> 
 
 def test_images_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.png").write_text("not an image")
-    whole = png(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))
+    whole = png(np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8))
     (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
     save(tmp_path / "real.tif", np.zeros((4, 4), np.float32))
-    for name, message in (
-        ("text.png", "UnidentifiedImageError"),
-        ("cut.png", "truncated"),
-        ("real.tif", "real numbers"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            decode(tmp_path / name, (3, 8, 8))
-    monkeypatch.setattr(images, "MOST_PIXELS", 100)
-    with pytest.raises(ValueError, match="40 x 40 pixels are too many"):
-        decode(save(tmp_path / "bomb.png", HALF), (3, 8, 8))
+    (tmp_path / "program.eps").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+    os.mkfifo(tmp_path / "pipe")  # to open it would wait for ever
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    save(tmp_path / "bomb.png", np.zeros((41, 40, 3), np.uint8))
+    monkeypatch.setattr(images, "MOST_PIXELS", 41 * 40 - 1)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 41 * 40 - 1)
+    save(tmp_path / "a.png", HALF)
+    expected = {
+        "bomb.png": "40 x 41 pixels are too many",
+        "cut.png": "truncated",
+        "dangling": "is not a file",
+        "pipe": "is not a file",
+        "program.eps": "UnidentifiedImageError",
+        "real.tif": "real numbers",
+        "text.png": "UnidentifiedImageError",
+    }
+    ((good, x, bad),) = images.decode_all(find_images(tmp_path), (3, 8, 8))
+    assert good == [tmp_path / "a.png"]
+    assert x.shape == (1, 3, 8, 8)
+    assert [item.path.name for item in bad] == list(expected)
+    for item in bad:
+        assert expected[item.path.name] in item.reason
+        assert item.lasting
+        assert images.is_grey(item.path) == (item.path.name not in ("bomb.png", "cut.png"))
+
+
+def test_wide_grey_images_have_one_scale(tmp_path: Path) -> None:
+    for name, largest in (("a.tif", 200), ("b.tif", 60000)):
+        save(tmp_path / name, np.array([[0, 200], [0, largest]], np.int32))
+        assert decode(tmp_path / name, (1, 2, 2))[0, 0, 1] == 0
+    assert decode(tmp_path / "b.tif", (1, 2, 2))[0, 1, 1] == 60000 >> 8
 
 
 def test_folders_are_walked_in_order_without_hidden_files(tmp_path: Path) -> None:
@@ -99,6 +124,13 @@ def test_folders_are_walked_in_order_without_hidden_files(tmp_path: Path) -> Non
         save(tmp_path / name, HALF)
     found = [str(path.relative_to(tmp_path)) for path in find_images(tmp_path)]
     assert found == ["a.png", "b/10.png", "b/2.png"]
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "link").symlink_to(save(tmp_path / ".else" / "3.png", HALF).parent)
+    (tmp_path / "c" / "loop").symlink_to(tmp_path)
+    found = [str(path.relative_to(tmp_path)) for path in find_images(tmp_path)]
+    assert found == ["a.png", "b/10.png", "b/2.png", "c/link/3.png"]
+    with pytest.raises(FileNotFoundError):
+        find_images(tmp_path / "nowhere")
 
 
 def test_a_folder_of_classes(tmp_path: Path) -> None:
@@ -168,6 +200,45 @@ def test_a_damaged_map_is_made_again(tmp_path: Path, cache: Path) -> None:
     assert not list((cache / "cclp" / "decoded").glob(".partial*"))
 
 
+def test_older_maps_and_leftovers_go(tmp_path: Path, cache: Path) -> None:
+    own_folder(tmp_path / "photos")
+    load(str(tmp_path / "photos"))
+    place = cache / "cclp" / "decoded"
+    before = set(place.glob("*.bytes"))
+    (place / ".partial-old").touch()
+    os.utime(place / ".partial-old", (1, 1))
+    (place / ".partial-new").touch()
+    save(tmp_path / "photos/dark/new.png", HALF)
+    load(str(tmp_path / "photos"))
+    assert len(before - set(place.glob("*.bytes"))) == 1
+    assert len(list(place.glob("*.bytes"))) == len(before)
+    assert [path.name for path in place.glob(".partial-*")] == [".partial-new"]
+    (place / ".partial-new").unlink()
+
+
+def test_a_failure_that_may_pass_is_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = own_folder(tmp_path / "photos")
+    before = images._open
+
+    def refuse(path: Path) -> Image.Image:
+        if path.name == "3.jpg":
+            raise PermissionError(13, "Permission denied", str(path))
+        return before(path)
+
+    monkeypatch.setattr(images, "_open", refuse)
+    data = load(str(photos), skip_bad=True)
+    assert len(data.train_y) == 28
+    assert [item.split(" (")[0] for item in data.left_out] == [
+        f"{photos}/dark/3.jpg", f"{photos}/light/3.jpg",
+    ]  # fmt: skip
+    monkeypatch.undo()
+    data = load(str(photos))
+    assert len(data.train_y) == 30
+    assert data.left_out == []
+
+
 def test_bad_images_are_listed_and_skipped_only_if_asked(tmp_path: Path) -> None:
     own_folder(tmp_path / "photos", labeled=3)
     for name in ("light/0.jpg", "dark/x.txt"):
@@ -195,6 +266,18 @@ def test_bad_images_are_listed_and_skipped_only_if_asked(tmp_path: Path) -> None
         (
             lambda p: (own_folder(p), save(p / "test/other/1.png", HALF)),
             "test/other: there is no class 'other', only dark, light",
+        ),
+        (
+            lambda p: (own_folder(p), save(p / "loose.png", HALF)),
+            r"holds 1 images beside its sub-folders, such as loose\.png: move",
+        ),
+        (
+            lambda p: (own_folder(p, test=1), save(p / "test/loose.JPG", HALF)),
+            r"test holds 1 images beside its sub-folders, such as loose\.JPG",
+        ),
+        (
+            lambda p: (own_folder(p), save(p / "Test/dark/1.png", HALF)),
+            "Test: rename it to test, or give the class another name",
         ),
     ],
 )
@@ -229,11 +312,13 @@ def test_npz_classes_are_ordered_as_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("x", "shape", "white"),
     [
-        (np.zeros((4, 9, 7), np.uint8), (1, 9, 7), 255),
-        (np.zeros((4, 9, 7, 3), np.uint8), (3, 9, 7), 255),
+        (np.zeros((4, 9, 7), np.uint8) + 128, (1, 9, 7), 255),
+        (np.zeros((4, 9, 7, 3), np.uint8) + 128, (3, 9, 7), 255),
         (np.zeros((4, 3, 9, 7), np.int64) + 255, (3, 9, 7), 255),
         (np.zeros((4, 3, 9, 7)), (3, 9, 7), None),
         (np.zeros((4, 9, 7), np.int64) + 256, (1, 9, 7), None),
+        (np.zeros((4, 9, 7), np.uint8) + 16, (1, 9, 7), None),  # no telling what is white
+        (np.ones((4, 9, 7), bool), (1, 9, 7), None),
     ],
 )
 def test_npz_of_images(
@@ -260,11 +345,16 @@ def test_npz_of_images(
         ({"X": np.zeros(2), "y": [0, 1]}, r"X must hold numbers of shape .*got float64 .*\(2,\)"),
         ({"X": np.array([["a"], ["b"]]), "y": [0, 1]}, "X must hold numbers"),
         ({"X": np.zeros((2, 0)), "y": [0, 1]}, r"got float64 of shape \(2, 0\)"),
-        ({"X": [[0.0], [np.nan]], "y": [0, 1]}, "X must be finite, but row 1 is not"),
+        ({"X": [[0.0], [np.nan]], "y": [0, 1]}, "X must be finite in float32, but row 1 is not"),
+        ({"X": [[0.0], [1e300]], "y": [0, 1]}, "X must be finite in float32, but row 1 is not"),
         ({"X": np.zeros((2, 9, 9, 9)), "y": [0, 1]}, "at most 4 channels"),
+        ({"X": np.zeros((2, 1, 9, 4)), "y": [0, 1]}, "at most 4 channels, first or last"),
+        ({"X": np.zeros(()), "y": [0, 1]}, r"X must hold numbers of shape .* of shape \(\)"),
+        ({"X": np.zeros((2, 2)), "y": [0, np.inf]}, "y must hold 2 whole numbers or strings"),
+        ({"X": np.zeros((2, 2)), "y": 1}, r"y must hold 2 whole numbers .* of shape \(\)"),
         (
             {"X": np.zeros((2, 2)), "y": [0, 1], "X_test": [[0]], "y_test": [0]},
-            r"samples must be of shape \(2,\), got \(1,\)",
+            r"X_test must be of shape \(2,\), got \(1,\)",
         ),
         (
             {"X": np.zeros((2, 2)), "y": [0, 1], "X_test": [[0, 0]], "y_test": [7]},
@@ -345,6 +435,8 @@ def test_a_table_in_the_form_of_another(tmp_path: Path) -> None:
         ("a,b\n1,2\n", "has no column 'kind' for --label, only a, b"),
         ("kind\nx\ny\n", "nothing beside its label column"),
         ("a,kind\n,x\n,y\n", "column 'a' is empty"),
+        ("a,kind\n1,x\n2,y\nn/a,\n", "line 4: 'n/a' is not a number, as most of column 'a' are"),
+        ("a,kind\n1,x\n2,y\n1_0,\n", "line 4: '1_0' is not a number"),
         ("a,kind\ninf,x\n1,y\n", "line 2, column 'a': expected a finite number, got 'inf'"),
         ("a,kind\n1,x\n2,x\n", "column 'kind' must name two or more classes, got x"),
         (
@@ -357,6 +449,34 @@ def test_tables_that_are_no_data(tmp_path: Path, text: str, message: str) -> Non
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match=rf"t\.csv.*{message}"):
         load(str(tmp_path / "t.csv"), label="kind")
+
+
+def test_decimal_commas_where_commas_do_not_part_the_cells(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("size;kind\n1,5;a\n-2,25;b\n")
+    heard = Heard()
+    data = load(str(tmp_path / "t.csv"), label="kind", report=heard)
+    assert data.train_x.tolist() == [[1.5], [-2.25]]
+    assert heard.told == ["t.csv: 2 rows, 1 columns of numbers, 0 of choices"]
+    (tmp_path / "t.csv").write_text("size,hue,kind\n1,red,a\n2,blue,b\n")
+    load(str(tmp_path / "t.csv"), label="kind", report=heard)
+    assert heard.told[1] == "t.csv: 2 rows, 1 columns of numbers, 1 of choices: hue (2)"
+
+
+@pytest.mark.parametrize("seed", ["1", "3"])
+def test_classes_have_one_order_whatever_the_hash_seed(tmp_path: Path, seed: str) -> None:
+    (tmp_path / "t.csv").write_text("a,kind\n1,1\n2,01\n3,2\n")
+    program = (
+        "from cclp.data.load import load; import sys\n"
+        "print(load(sys.argv[1], label='kind').form.classes)"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "t.csv")],
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert printed == "('01', '1', '2')\n"
 
 
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:
@@ -385,6 +505,7 @@ def test_cells_with_commas_quotes_and_line_breaks(tmp_path: Path) -> None:
             "--image-size and --skip-bad are for folders of images",
         ),
         ("t.csv", {"label": "kind", "verify": False}, "--no-verify is for published data"),
+        ("t.csv", {"label": "kind", "data_dir": Path()}, "--data-dir is for published data"),
         ("photos", {"label": "kind"}, r"--label is for \.csv files"),
         ("photos/dark/0.jpg", {}, r"a folder of images, an \.npz or a \.csv .* is another file"),
     ],
@@ -409,8 +530,79 @@ def test_samples_of_other_kinds_are_refused(tmp_path: Path) -> None:
         ("photos", table, "not trained on grey or RGB pixels, but on inputs of shape"),
         ("photos", reals, "not trained on grey or RGB pixels"),
         ("t.csv", photos, "not trained on a table"),
-        ("a.npz", photos, r"samples must be of shape \(3, 32, 32\), got \(5,\)"),
+        ("a.npz", photos, r"X must be of shape \(3, 32, 32\), got \(5,\)"),
         ("nowhere.png", photos, "must be a file or a folder of images, but is not there"),
     ):
         with pytest.raises(ValueError, match=message):
             list(read_samples([tmp_path / name], form, skip_bad=False, report=Reporter()))
+
+
+@pytest.mark.parametrize(
+    ("x", "fits"),
+    [
+        (np.full((2, 8, 8), 16, np.uint8), True),
+        (np.full((2, 8, 8), 16), True),
+        (np.full((2, 8, 8), 17), False),
+        (np.full((2, 8, 8), 255, np.uint8), False),
+        (np.full((2, 8, 8), 0.5), False),
+        (np.full((2, 8, 8), -1), False),
+    ],
+)
+def test_pixels_must_have_the_scale_of_those_trained_on(
+    tmp_path: Path, x: np.ndarray[Any, Any], fits: bool
+) -> None:
+    np.savez(tmp_path / "a.npz", X=x, y=[0, 1])
+    form = load("digits").form
+    if fits:
+        assert load_own(tmp_path / "a.npz", form=form).train_x.dtype == np.uint8
+    else:
+        with pytest.raises(ValueError, match="X must hold whole numbers from 0 to 16, as those"):
+            load_own(tmp_path / "a.npz", form=form)
+
+
+def test_names_that_are_not_unicode(tmp_path: Path) -> None:
+    photos = own_folder(tmp_path / "photos")
+    odd = os.fsdecode(os.fsencode(photos / "dark") + b"/caf\xe9.png")
+    Path(odd).write_bytes(png(HALF))
+    data = load(str(photos))
+    assert data.train_names is not None
+    assert os.fsencode(data.train_names[10]) == b"dark/caf\xe9.png"
+
+
+SHAPES = st.lists(st.integers(0, 6), max_size=5).map(tuple)
+KINDS = st.sampled_from(["u1", "i1", "i8", "f4", "f8", "?", "U3", "c8", "M8[s]"])
+
+
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(x_shape=SHAPES, x_kind=KINDS, y_shape=SHAPES, y_kind=KINDS, seed=st.integers(0, 9))
+def test_any_arrays_are_data_or_a_sentence(
+    tmp_path: Path,
+    x_shape: tuple[int, ...],
+    x_kind: str,
+    y_shape: tuple[int, ...],
+    y_kind: str,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+
+    def draw(shape: tuple[int, ...], kind: str) -> np.ndarray[Any, Any]:
+        content = rng.integers(0, 256, int(np.prod(shape)) * np.dtype(kind).itemsize, np.uint8)
+        plain = kind in ("?", "U3", "M8[s]")
+        values = rng.integers(0, 2, shape) if plain else content.view(kind).reshape(shape)
+        return values.astype(kind)
+
+    np.savez(tmp_path / "a.npz", X=draw(x_shape, x_kind), y=draw(y_shape, y_kind))
+    try:
+        data = load(str(tmp_path / "a.npz"))
+    except ValueError as error:
+        said = str(error)
+        data = None
+    if data is None:
+        assert "a.npz" in said
+        assert len(said.split()) > 4
+    else:
+        assert np.isfinite(data.train_x).all()
+        assert data.train_x.shape == (len(data.train_y), *data.form.shape)
+        assert data.train_y.max() < data.num_classes >= 2

@@ -29,6 +29,10 @@ class Heard(Reporter):
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        self.told: list[str] = []
+
+    def tell(self, text: str) -> None:
+        self.told.append(text)
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -57,6 +61,7 @@ def test_the_directory_says_everything(finished: Path) -> None:
         "name": "digits",
         "fingerprint": data.fingerprint,
         "verified": True,
+        "left_out": [],
         "classes": list("0123456789"),
         "shape": [1, 8, 8],
         "white": 16,

@@ -112,8 +112,8 @@ def command() -> None:
 @_path("--out", "Run directory.  [default: in runs/]")
 @_path(
     "--resume",
-    "Go on with the run in this directory; all else comes from there (but for --data-dir, if the "
-    "data have moved, and code of your own, which has to be named again).",
+    "Go on with the run in this directory; all else comes from there, but for --data-dir, if the "
+    "data have moved (your own too), and code of your own, which has to be named again.",
     metavar="RUN",
 )
 @_data_dir
@@ -269,6 +269,8 @@ def predict(
     """
     if out is not None and out.exists():
         raise ValueError(f"{out} exists and is never overwritten: choose another --out")
+    if out is not None and not out.parent.is_dir():
+        raise ValueError(f"--out {out}: there is no folder {out.parent}")
     from cclp.training.inference import predict
 
     table = io.StringIO(newline="")
@@ -283,7 +285,7 @@ def predict(
     if out is None:
         click.echo(table.getvalue(), nl=False)
     else:
-        write_bytes(out, table.getvalue().encode())
+        write_bytes(out, table.getvalue().encode(errors="surrogateescape"), new=True)
         click.echo(f"{count} predictions: {out}")
 
 
@@ -303,7 +305,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
         out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
     if out.exists() and not is_report(out):
         raise ValueError(f"{out} exists and is not a report: choose another --out")
-    write_bytes(out, make_report(list(runs)).encode())
+    write_bytes(out, make_report(list(runs)).encode(errors="replace"))
     click.echo(f"report: {out}")
 
 
@@ -392,11 +394,15 @@ def _run_name(config: Config) -> str:
 
 
 class StopOnSignal:
-    """Answers whether Ctrl-C or SIGTERM has come; a second one ends the process at once."""
+    """Answers whether Ctrl-C or SIGTERM has come; a second one ends the process at once.
+
+    So does the first one, as long as nobody has asked: before there is a step to finish.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
         self.number = 0
+        self.asked = False
 
     def __enter__(self) -> Self:
         self.before = {n: signal.signal(n, self._ask) for n in (signal.SIGINT, signal.SIGTERM)}
@@ -407,11 +413,14 @@ class StopOnSignal:
             signal.signal(number, handler)
 
     def __call__(self) -> bool:
+        self.asked = True
         return self.number != 0
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.number = number
         self.__exit__()
+        if not self.asked:
+            signal.raise_signal(number)
         self.say("Stopping after this step; once more to stop at once.")
 
 

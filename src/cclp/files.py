@@ -6,21 +6,33 @@ from pathlib import Path
 from typing import Any
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that a crash at any moment leaves the old content or the new."""
+def write_bytes(path: Path, content: bytes, *, new: bool = False) -> None:
+    """Write a file so that a crash at any moment leaves the old content or the new.
+
+    Args:
+        path: of the file.
+        content: all of it.
+        new: whether the file must not be there yet.
+
+    Raises:
+        FileExistsError: if it is, and must not be.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
+        if new:
+            os.link(partial, path)  # unlike a rename, never onto another's
+        else:
+            partial.replace(path)
     except OSError as error:  # a full disk does not say which file it was about
         raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         partial.unlink(missing_ok=True)
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Any, *, new: bool = False) -> None:
     """Write readable JSON; NaN and infinity, which JSON has not, are refused."""
-    write_bytes(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+    write_bytes(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode(), new=new)

@@ -5,6 +5,8 @@ imported: never what a file says.
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -32,13 +34,23 @@ def load_object(what: str, spec: str) -> Any:
         raise ValueError(f"{what} must be 'my_file:name', got {spec!r}")
     try:
         loaded = _load_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(
             f"{what} {spec!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    if not hasattr(loaded, name):
-        raise ValueError(f"{what} {spec!r}: {loaded.__file__ or module} has no {name}")
+    if not callable(getattr(loaded, name, None)):
+        where = getattr(loaded, "__file__", None) or module
+        raise ValueError(f"{what} {spec!r}: {where} has no function or class {name}")
     return getattr(loaded, name)
+
+
+@contextmanager
+def running(what: str, spec: str) -> Iterator[None]:
+    """Turns whatever the user's code raises into a ValueError that names it."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{what} {spec!r} failed: {type(error).__name__}: {error}") from error
 
 
 def _load_module(module: str) -> Any:

@@ -199,12 +199,18 @@ def _inspect(path: Path, file: str, expected: str) -> tuple[FileState, bytes]:
 
 
 def _find(entry: Entry, name: str, file: str, root: Path) -> Path | None:
-    """The file, raw or gzipped, in the folder itself or where this or other tools put it."""
+    """The file, raw or gzipped, where this or other tools put it, or in the folder itself."""
     for folder in (root / name, *(root / folder for folder in entry.folders), root):
-        for candidate in (folder / file, folder / f"{file}.gz"):
-            if candidate.is_file():
-                return candidate
+        for path in (folder / file, folder / f"{file}.gz"):
+            if path.is_file() and not (folder == root and _is_of_another(path, name, file)):
+                return path
     return None
+
+
+def _is_of_another(path: Path, name: str, file: str) -> bool:
+    """Whether a file is that of another set: MNIST's and Fashion-MNIST's have the same names."""
+    others = {e.files[file] for other, e in CATALOG.items() if other != name and file in e.files}
+    return any(_inspect(path, file, expected)[0].found == expected for expected in others)
 
 
 def _read_digits(contents: Contents) -> Parts:

@@ -152,15 +152,15 @@ def fetch(
     to.mkdir(parents=True, exist_ok=True)
     for source in sources:
         with tempfile.TemporaryDirectory(dir=to, prefix=".fetch-") as scratch:
+            reason = ""
             try:
                 source.get(list(missing), size, Path(scratch), report)
-                reason = ""
-            except (OSError, ValueError, KeyError, tarfile.TarError) as error:
-                reason = _short(error)
             except subprocess.CalledProcessError as error:
                 reason = _short(error.stderr)
             except subprocess.TimeoutExpired:
                 reason = "no answer"
+            except Exception as error:  # the outside may fail in any way: on to the next
+                reason = _short(error)
             for name in list(missing):
                 try:
                     got = _accept(Path(scratch), name, missing[name], to)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cclp.checks import check_integer
+
 
 @dataclass(frozen=True)
 class Column:
@@ -32,7 +34,7 @@ class Form:
     Attributes:
         classes: their names; a class index is a place in it.
         shape: of one sample: (channels, height, width) or (features,).
-        white: value of a white pixel; None if inputs are not pixels in whole numbers.
+        white: value of a white pixel, a whole number; None if inputs are no such pixels.
         columns: of the table inputs come from, if they do.
         label: the table's column of classes.
     """
@@ -53,12 +55,12 @@ class Form:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Form":
-        columns = content["columns"]
+        columns, white, label = content["columns"], content["white"], content["label"]
         return cls(
             classes=tuple(map(str, content["classes"])),
-            shape=tuple(map(int, content["shape"])),
-            white=content["white"],
-            label=content["label"],
+            shape=tuple(check_integer("shape", size, least=1) for size in content["shape"]),
+            white=None if white is None else check_integer("white", white, least=1),
+            label=None if label is None else str(label),
             columns=None
             if columns is None
             else tuple(
@@ -84,6 +86,7 @@ class Dataset:
             set may be empty.
         verified: whether every file is, bit for bit, the published one; None for a user's own.
         train_names, test_names: what to call the samples, if they have names.
+        left_out: files that could not be read, with the reason.
     """
 
     name: str
@@ -95,6 +98,7 @@ class Dataset:
     verified: bool | None = None
     train_names: Sequence[str] | None = None
     test_names: Sequence[str] | None = None
+    left_out: Sequence[str] = ()
 
     @property
     def num_classes(self) -> int:

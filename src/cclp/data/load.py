@@ -52,8 +52,7 @@ def load(
     """
     find_kind(data)
     if data not in CATALOG:
-        if not verify:
-            raise ValueError(f"--no-verify is for published data, {data} is your own: leave it out")
+        _refuse({"no-verify": not verify, "data-dir": data_dir}, f"published data, not for {data}")
         return load_own(
             Path(data),
             image_size=image_size,
@@ -62,13 +61,22 @@ def load(
             form=form,
             report=report,
         )
-    for name, given in (("image-size", image_size), ("label", label), ("skip-bad", skip_bad)):
-        if given:
-            raise ValueError(f"--{name} is for your own files, not for {data}: leave it out")
+    _refuse(
+        {"image-size": image_size, "label": label, "skip-bad": skip_bad},
+        f"your own files, not for {data}",
+    )
     found = load_published(data, data_dir, verify=verify, report=report)
-    if form is not None and (found.form.classes, found.form.shape) != (form.classes, form.shape):
+    if form is not None and found.form != form:
         raise ValueError(
             f"{data} must have classes {', '.join(form.classes)} and samples of shape "
-            f"{form.shape}, got {', '.join(found.form.classes)} and {found.form.shape}"
+            f"{form.shape} up to {form.white}, as those trained on, got "
+            f"{', '.join(found.form.classes)} and {found.form.shape} up to {found.form.white}"
         )
     return found
+
+
+def _refuse(options: dict[str, object], what: str) -> None:
+    """Rather than ignore an option in silence."""
+    for name, given in options.items():
+        if given:
+            raise ValueError(f"--{name} is for {what}: leave it out")

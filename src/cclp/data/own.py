@@ -14,11 +14,22 @@ from numpy.typing import NDArray
 
 from cclp.data.form import Column, Dataset, Form
 from cclp.data.formats import npz_shapes, read_npz
-from cclp.data.images import Shape, decode_all, decoded_map, find_images, is_grey, refuse_bad
+from cclp.data.images import (
+    Shape,
+    decode_all,
+    decoded_map,
+    find_images,
+    is_grey,
+    list_bad,
+    looks_like_image,
+    refuse_bad,
+)
 from cclp.data.tables import encode, fit_columns, read_csv
 from cclp.progress import Reporter
 
 UNLABELED, TEST = "unlabeled", "test"
+MOST_CHANNELS = 4
+WHITE_AT_LEAST = 128  # whole numbers that stay below are no pixels of 0 … 255
 Indices = NDArray[np.int64]
 
 
@@ -86,7 +97,7 @@ def load_own(
     if path.is_dir():
         return _load_folder(path, image_size or 32, skip_bad, form, report)
     if _suffix(path) == ".csv":
-        return _load_csv(path, label, form)
+        return _load_csv(path, label, form, report)
     return _load_npz(path, form)
 
 
@@ -113,8 +124,8 @@ def read_samples(
             for good, x, bad in decode_all(files, *pixels):
                 if not skip_bad:
                     refuse_bad(bad, len(files))
-                for item in bad:
-                    report.say(f"Left out {item}")
+                elif bad:
+                    report.say(f"Left out {list_bad(bad)}")
                 yield Samples([(str(file), None) for file in good], x)
                 advance(len(good) + len(bad))
 
@@ -126,7 +137,7 @@ def _read_vectors(path: Path, form: Form) -> NDArray[Any]:
     arrays = read_npz(path)
     if "X" not in arrays:
         raise ValueError(f"{path} must hold X, but holds {', '.join(arrays) or 'nothing'}")
-    return _in_form(_inputs(arrays["X"], "X", path), form, path)
+    return _inputs(arrays["X"], "X", path, form)
 
 
 def _images_at(path: Path) -> list[Path]:
@@ -145,6 +156,8 @@ def _load_folder(
     path: Path, size: int, skip_bad: bool, form: Form | None, report: Reporter
 ) -> Dataset:
     groups, tests = _class_folders(path), _class_folders(path / TEST)
+    for place in (path, path / TEST):
+        _refuse_loose_images(place)
     classes = form.classes if form else tuple(groups)
     if len(classes) < 2:
         raise ValueError(
@@ -156,14 +169,19 @@ def _load_folder(
             if name not in classes:
                 raise ValueError(f"{place / name}: {_no_such_class(name, classes)}")
     class_of = {file: c for c, name in enumerate(classes) for file in groups.get(name, [])}
-    class_of |= dict.fromkeys(find_images(path / UNLABELED), -1)
+    if (path / UNLABELED).is_dir():
+        class_of |= dict.fromkeys(find_images(path / UNLABELED), -1)
     class_of_test = {file: c for c, name in enumerate(classes) for file in tests.get(name, [])}
     either = class_of | class_of_test
     files = list(either)
     if form is None:
         form = Form(classes, (1 if all(map(is_grey, files)) else 3, size, size))
     shape, white = _pixels(form, path)
-    good, x = decoded_map(files, shape, white, skip_bad=skip_bad, report=report)
+    good, x, bad = decoded_map(path, files, shape, white, report)
+    if not skip_bad:
+        refuse_bad(bad, len(files))
+    elif bad:
+        report.say(f"Left out {len(bad)} of {len(files)} images: {list_bad(bad)}")
     y = np.array([either[file] for file in good], np.int64)
     split = sum(file in class_of for file in good)
     for c, name in enumerate(classes):
@@ -179,6 +197,7 @@ def _load_folder(
         y[split:],
         train_names=names[:split],
         test_names=names[split:],
+        left_out=[str(item) for item in bad],
     )
 
 
@@ -187,10 +206,24 @@ def _class_folders(path: Path) -> dict[str, list[Path]]:
     if not path.is_dir():
         return {}
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    for folder in folders:
+        meant = folder.name.lower()
+        if meant in (UNLABELED, TEST) and folder.name != meant:
+            raise ValueError(f"{folder}: rename it to {meant}, or give the class another name")
     return {p.name: find_images(p) for p in folders if p.name not in (UNLABELED, TEST)}
 
 
-def _load_csv(path: Path, label: str | None, form: Form | None) -> Dataset:
+def _refuse_loose_images(path: Path) -> None:
+    """Rather than leave them out in silence."""
+    loose = sorted(p for p in path.iterdir() if looks_like_image(p)) if path.is_dir() else []
+    if loose:
+        raise ValueError(
+            f"{path} holds {len(loose)} images beside its sub-folders, such as {loose[0].name}: "
+            f"move them into the folder of their class, or into {UNLABELED}/"
+        )
+
+
+def _load_csv(path: Path, label: str | None, form: Form | None, report: Reporter) -> Dataset:
     table = read_csv(path)
     label = label or (form.label if form else None)
     if label is None:
@@ -199,6 +232,11 @@ def _load_csv(path: Path, label: str | None, form: Form | None) -> Dataset:
         )
     if form is None:
         columns = fit_columns(table, label)
+        choices = [f"{c.name} ({len(c.categories)})" for c in columns if c.categories]
+        report.tell(
+            f"{path.name}: {len(table.rows)} rows, {len(columns) - len(choices)} columns of "
+            f"numbers, {len(choices)} of choices{': ' if choices else ''}{', '.join(choices)}"
+        )
     else:
         columns = _columns(form, path)
         if label not in table.header:
@@ -223,28 +261,21 @@ def _load_npz(path: Path, form: Form | None) -> Dataset:
             raise ValueError(f"{path} holds {name} but no {needed}")
     if "X" not in arrays:
         raise ValueError(f"{path} must hold X and y, but holds {', '.join(arrays) or 'nothing'}")
-    values = {
-        name: _label_names(arrays[name], name, len(arrays[name.replace("y", "X")]), path)
-        for name in ("y", "y_test")
-        if name in arrays
-    }
-    x = _inputs(arrays["X"], "X", path)
-    classes, y = _classes(values["y"], form, f"{path}: y")
-    if form is None:
-        white = 255 if x.dtype == np.uint8 and x.ndim == 4 else None
-        form = Form(classes, x.shape[1:], white)
-    x = _in_form(x, form, path)
+    x = _inputs(arrays["X"], "X", path, form)
+    classes, y = _classes(_label_names(arrays["y"], "y", len(x), path), form, f"{path}: y")
+    form = form or Form(classes, x.shape[1:], 255 if x.dtype == np.uint8 else None)
     x_test, y_test = x[:0], y[:0]
-    if "y_test" in values:
-        x_test = _in_form(_inputs(arrays["X_test"], "X_test", path), form, path)
-        y_test = _classes(values["y_test"], form, f"{path}: y_test")[1]
+    if "X_test" in arrays:
+        x_test = _inputs(arrays["X_test"], "X_test", path, form)
+        values = _label_names(arrays["y_test"], "y_test", len(x_test), path)
+        y_test = _classes(values, form, f"{path}: y_test")[1]
         if (y_test < 0).any():
             raise ValueError(f"{path}: y_test must name a class for every sample")
     return Dataset(path.stem, form, x, y, x_test, y_test)
 
 
-def _inputs(x: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
-    """Vectors in float32, or images, channels first, in bytes if they can be."""
+def _inputs(x: NDArray[Any], name: str, path: Path, form: Form | None) -> NDArray[Any]:
+    """Vectors or images, channels first, in float32; pixels in whole numbers as bytes."""
     if x.ndim not in (2, 3, 4) or x.dtype.kind not in "biuf" or 0 in x.shape:
         raise ValueError(
             f"{path}: {name} must hold numbers of shape (samples, features) or (samples, height, "
@@ -252,23 +283,33 @@ def _inputs(x: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
         )
     if x.ndim == 3:
         x = x[:, None]
-    elif x.ndim == 4 and x.shape[3] <= 4:
-        x = x.transpose(0, 3, 1, 2)
-    elif x.ndim == 4 and x.shape[1] > 4:
+    elif x.ndim == 4:
+        first, last = x.shape[1] <= MOST_CHANNELS, x.shape[3] <= MOST_CHANNELS
+        if first == last:
+            raise ValueError(
+                f"{path}: {name} must have at most {MOST_CHANNELS} channels, first or last, and "
+                f"more pixels than that on each side, got shape {x.shape}"
+            )
+        x = x.transpose(0, 3, 1, 2) if last else x
+    if form is not None and x.shape[1:] != form.shape:
+        raise ValueError(f"{path}: {name} must be of shape {form.shape}, got {x.shape[1:]}")
+    low, high = x.min(), x.max()
+    whole = x.ndim == 4 and x.dtype.kind in "biu" and low >= 0
+    if form is not None and form.white is not None and not (whole and high <= form.white):
         raise ValueError(
-            f"{path}: {name} must have at most 4 channels, first or last, got shape {x.shape}"
+            f"{path}: {name} must hold whole numbers from 0 to {form.white}, as those trained on, "
+            f"got {x.dtype} from {low:g} to {high:g}"
         )
-    if x.dtype.kind == "f" and not np.isfinite(x).all():
-        row = int(np.nonzero(~np.isfinite(x).reshape(len(x), -1).all(1))[0][0])
-        raise ValueError(f"{path}: {name} must be finite, but row {row} is not")
-    pixels = x.ndim == 4 and x.dtype.kind in "biu" and x.min() >= 0 and x.max() <= 255
-    return np.ascontiguousarray(x, np.uint8 if pixels else np.float32)
-
-
-def _in_form(x: NDArray[Any], form: Form, path: Path) -> NDArray[Any]:
-    if x.shape[1:] != form.shape:
-        raise ValueError(f"{path}: samples must be of shape {form.shape}, got {x.shape[1:]}")
-    return x
+    bright = whole and WHITE_AT_LEAST <= high <= 255
+    if form.white is not None if form else bright:
+        return np.ascontiguousarray(x, np.uint8)
+    with np.errstate(over="ignore"):
+        real = np.ascontiguousarray(x, np.float32)
+    finite = np.isfinite(real).reshape(len(real), -1).all(1)
+    if not finite.all():
+        row = int(np.flatnonzero(~finite)[0])
+        raise ValueError(f"{path}: {name} must be finite in float32, but row {row} is not")
+    return real
 
 
 def _columns(form: Form, path: Path) -> tuple[Column, ...]:
@@ -291,7 +332,8 @@ def _pixels(form: Form, path: Path) -> tuple[Shape, int]:
 
 def _label_names(y: NDArray[Any], name: str, count: int, path: Path) -> list[str]:
     """Labels as words, empty where there is none."""
-    whole = y.dtype.kind in "iu" or (y.dtype.kind == "f" and (y == np.floor(y)).all())
+    real = y.dtype.kind == "f" and bool(np.isfinite(y).all() and (y == np.floor(y)).all())
+    whole = y.dtype.kind in "iu" or real
     if y.shape != (count,) or not (whole or y.dtype.kind == "U"):
         raise ValueError(
             f"{path}: {name} must hold {count} whole numbers or strings, got {y.dtype} of shape "
@@ -309,7 +351,7 @@ def _classes(values: list[str], form: Form | None, where: str) -> tuple[tuple[st
     found = set(values) - {""}
     if form is None:
         numbers = all(value.isdecimal() for value in found)
-        classes = tuple(sorted(found, key=int if numbers else None))
+        classes = tuple(sorted(found, key=lambda name: (int(name) if numbers else 0, name)))
         if len(classes) < 2:
             raise ValueError(
                 f"{where} must name two or more classes, got {', '.join(classes) or 'none'}"

@@ -22,12 +22,14 @@ class Table(NamedTuple):
         header: names of the columns.
         rows: cells without surrounding blanks.
         lines: number of each row's line in the file.
+        decimal_comma: whether 1,5 is one and a half: not if commas part the cells.
     """
 
     path: Path
     header: list[str]
     rows: list[list[str]]
     lines: list[int]
+    decimal_comma: bool
 
     def column(self, name: str) -> list[str]:
         """All cells of a column."""
@@ -46,7 +48,8 @@ def read_csv(path: Path) -> Table:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be text in UTF-8: {error}") from None
     first = text.split("\n", 1)[0]
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
+    delimiter = max(",;\t", key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         header = [name.strip() for name in next(reader, [])]
         rows, lines = [], []
@@ -66,15 +69,15 @@ def read_csv(path: Path) -> Table:
                 f"{path}, line {line}: expected {len(header)} cells as in the header, got "
                 f"{len(row)}"
             )
-    return Table(path, header, rows, lines)
+    return Table(path, header, rows, lines, delimiter != ",")
 
 
 def fit_columns(table: Table, label: str) -> tuple[Column, ...]:
-    """What each column but the label's holds: numbers, if all its cells are, else choices.
+    """What each column but the label's holds: numbers, or choices.
 
     Raises:
         ValueError: if the label column is not there or nothing is beside it, if a column has too
-            many choices, or if its cells are all empty.
+            many choices, if its cells are all empty, or if most but not all are numbers.
     """
     if label not in table.header:
         raise ValueError(
@@ -85,22 +88,30 @@ def fit_columns(table: Table, label: str) -> tuple[Column, ...]:
         if name == label:
             continue
         cells = table.column(name)
-        filled = [cell for cell in cells if cell]
-        if not filled:
+        numbers = [_number(cell, table) for cell in cells if cell]
+        finite = [number for number in numbers if number is not None and math.isfinite(number)]
+        if not numbers:
             raise ValueError(f"{table.path}: column {name!r} is empty: remove it")
-        try:
-            numbers = [float(cell) for cell in filled]
-        except ValueError:
+        if None not in numbers:
+            columns.append(Column(name, mean=float(np.mean(finite)) if finite else 0.0))
+        elif len(finite) > len(numbers) / 2:
+            line, cell = next(
+                (line, cell)
+                for line, cell in zip(table.lines, cells, strict=True)
+                if cell and _number(cell, table) is None
+            )
+            raise ValueError(
+                f"{table.path}, line {line}: {cell!r} is not a number, as most of column {name!r} "
+                "are: correct it, or leave it empty"
+            )
+        else:
             choices = tuple(sorted(set(cells)))
             if len(choices) > MOST_CATEGORIES:
                 raise ValueError(
                     f"{table.path}: column {name!r} has {len(choices)} different values that are "
                     f"not numbers, more than {MOST_CATEGORIES}: remove it, or group them"
-                ) from None
+                )
             columns.append(Column(name, categories=choices))
-        else:
-            finite = [number for number in numbers if math.isfinite(number)]
-            columns.append(Column(name, mean=float(np.mean(finite)) if finite else 0.0))
     if not columns:
         raise ValueError(f"{table.path} has nothing beside its label column {label!r}")
     return tuple(columns)
@@ -137,17 +148,21 @@ def encode(table: Table, columns: tuple[Column, ...]) -> NDArray[np.float32]:
 def _numbers(table: Table, column: Column, cells: list[str]) -> NDArray[np.float64]:
     values = []
     for cell, line in zip(cells, table.lines, strict=True):
-        try:
-            value = float(cell) if cell else math.nan
-        except ValueError:
-            value = math.inf
-        if math.isnan(value):
-            assert column.mean is not None
-            value = column.mean
-        if abs(value) > np.finfo(np.float32).max:
+        value = _number(cell, table) if cell else math.nan
+        if value is None or abs(value) > np.finfo(np.float32).max:
             raise ValueError(
                 f"{table.path}, line {line}, column {column.name!r}: expected a finite number, "
                 f"got {cell!r}"
             )
-        values.append(value)
-    return np.array(values)[:, None]
+        values.append(column.mean if math.isnan(value) else value)
+    return np.array(values, np.float64)[:, None]
+
+
+def _number(cell: str, table: Table) -> float | None:
+    """The number in a cell; None if there is none."""
+    if table.decimal_comma:
+        cell = cell.replace(",", ".")
+    try:
+        return None if "_" in cell else float(cell)  # 1_000 is Python's, not a table's
+    except ValueError:
+        return None

@@ -1,10 +1,11 @@
 """Methods by name. Importing this is cheap; torch comes with the first method made."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cclp.user_code import is_user_code, load_object
+from cclp.user_code import is_user_code, load_object, running
 
 if TYPE_CHECKING:
     from cclp.methods.base import Method
@@ -44,7 +45,8 @@ def make_methods(
             method = getattr(import_module(module), attribute)
         else:
             method = load_object("method", part)
-        made.append(method(num_classes, **settings.get(part, {})))
+        with running("method", part) if part not in METHODS else nullcontext():
+            made.append(method(num_classes, **settings.get(part, {})))
         if not isinstance(made[-1], Method):
             raise ValueError(
                 f"method {part!r} must be a subclass of cclp.methods.base.Method, got "

@@ -23,7 +23,7 @@ from cclp.report.sections import (
     pace_section,
 )
 
-GENERATOR = "cclp report"
+GENERATOR = '<meta name="generator" content="cclp report">'
 METHODS = {"cclp": "CCLP", "supervised": "Labels only"}
 
 # Light and dark, ten each; further classes take hues a golden angle apart.
@@ -65,7 +65,7 @@ def make_report(runs: list[Path]) -> str:
     classes = max(len(record.classes) for record in records)
     return environment.get_template("page.html.j2").render(
         title=views[0]["sentence"] if len(runs) == 1 else f"{len(runs)} runs compared",
-        generator=GENERATOR,
+        generator=Markup(GENERATOR),
         runs=views,
         overlay=overlay(records, names) if len(runs) > 1 else None,
         style=Markup(here.joinpath("style.css").read_text("utf-8")),
@@ -77,7 +77,8 @@ def make_report(runs: list[Path]) -> str:
 def is_report(path: Path) -> bool:
     """Whether a file is a page that :func:`make_report` has made, and so may be made again."""
     with path.open("rb") as file:
-        return GENERATOR.encode() in file.read(2000)
+        begin = file.read(2000).lstrip()
+    return begin.startswith(b"<!doctype html>") and GENERATOR.encode() in begin
 
 
 def percent(share: float, count: int = 0) -> str:

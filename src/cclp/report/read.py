@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cclp.data.formats import read_npz
 from cclp.training.directory import read_json
 
+_AT_LEAST_0 = ("error", "seconds", "samples", "images", "restarts", "steps")
 FRAMES = 40  # of an embedding at most: more make the page heavy and show no more
 
 Floats = NDArray[np.float64]
@@ -94,19 +95,19 @@ def read_run(path: Path) -> RunRecord:
     command = about.get("command")
     if not isinstance(command, str | None):
         raise ValueError(f"{file} is damaged: expected text for 'command', got {command!r:.40}")
-    for name in ("data", "method", "seed", "labels"):
-        if name not in config:
+    for name, kind in (("data", str), ("method", str), ("seed", int), ("labels", int | None)):
+        if name not in config or not isinstance(config[name], kind):
             raise ValueError(f"{file} is damaged: expected {name!r} in 'config'")
     white = _number(file, "white", data.get("white") or 255)
     if white <= 0:
         raise ValueError(f"{file} is damaged: expected 'white' above 0, got {white:g}")
     embedding = _read_embedding(path / "embedding")
     predictions = _read_predictions(path / "predictions.npz")
-    seen: list[tuple[Path, Ints]] = []
+    seen: list[tuple[Path, Ints, Ints]] = []
     if embedding:
-        seen += [(path / "embedding", a) for a in (embedding.y, embedding.predicted)]
+        seen.append((path / "embedding", embedding.y, embedding.predicted))
     if predictions:
-        seen += [(path / "predictions.npz", a) for a in (predictions.y, predictions.predicted)]
+        seen.append((path / "predictions.npz", predictions.y, predictions.predicted))
     return RunRecord(
         path=path,
         config=config,
@@ -133,6 +134,8 @@ def _part(file: Path, content: dict[str, Any], name: str) -> dict[str, Any]:
 def _number(file: Path, name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{file} is damaged: expected a number for {name!r}, got {value!r:.40}")
+    if not math.isfinite(value) or (value < 0 and name in _AT_LEAST_0):
+        raise ValueError(f"{file} is damaged: {name!r} must not be {value}")
     return float(value)
 
 
@@ -141,10 +144,11 @@ def _read_result(path: Path) -> dict[str, Any] | None:
     if not file.exists():
         return None
     result = read_json(path, file.name)
-    if result.get("error", 0) is not None:
-        _number(file, "error", result.get("error"))
+    if result.get("error", 0) is not None and _number(file, "error", result.get("error")) > 1:
+        raise ValueError(f"{file} is damaged: expected an error of at most 1")
     for name in ("seconds", "samples" if "samples" in result else "images"):
         _number(file, name, result.get(name))
+    _number(file, "restarts", result.get("restarts", 0))
     return result
 
 
@@ -172,19 +176,23 @@ def _read_metrics(file: Path) -> list[dict[str, float]]:
     return found
 
 
-def _class_names(file: Path, names: object, seen: Sequence[tuple[Path, Ints]]) -> list[str]:
+def _class_names(file: Path, names: object, seen: Sequence[tuple[Path, Ints, Ints]]) -> list[str]:
     """The recorded names; of an old run, which has none, the numbers that occur."""
+    largest = -1
+    for source, y, predicted in seen:
+        if y.min(initial=0) < -1 or predicted.min(initial=0) < 0:
+            raise ValueError(f"{source} is damaged: it holds a class below 0")
+        largest = max(largest, int(y.max(initial=-1)), int(predicted.max(initial=-1)))
     if names is None:
-        count = max((int(array.max(initial=-1)) + 1 for _, array in seen), default=0)
-        return [str(c) for c in range(count)]
+        return [str(c) for c in range(largest + 1)]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{file} is damaged: expected a list of names under 'classes'")
-    for source, array in seen:
-        if array.max(initial=-1) >= len(names):
-            raise ValueError(
-                f"{source} is damaged: it holds class {array.max()}, "
-                f"but {file.name} names {len(names)} classes"
-            )
+    if largest >= len(names):
+        where = " or ".join(str(source) for source, _, _ in seen)
+        raise ValueError(
+            f"{where} is damaged: it holds class {largest}, but {file.name} names {len(names)} "
+            "classes"
+        )
     return names
 
 
@@ -244,11 +252,11 @@ def _read_predictions(file: Path) -> Predictions | None:
     if not file.exists():
         return None
     arrays = _load(file, ("y", "predicted", "probability", "mistakes", "mistake_names"))
-    count, few = len(arrays["y"]), len(arrays["mistakes"])
     _check(file, "y", arrays["y"], "iu", -1)
+    _check(file, "mistakes", arrays["mistakes"], "iu", -1)
+    count, few = len(arrays["y"]), len(arrays["mistakes"])
     _check(file, "predicted", arrays["predicted"], "iu", count)
     _check(file, "probability", arrays["probability"], "f", count)
-    _check(file, "mistakes", arrays["mistakes"], "iu", -1)
     _check(file, "mistake_names", arrays["mistake_names"], "U", few)
     if few and not (0 <= arrays["mistakes"].min() and arrays["mistakes"].max() < count):
         raise ValueError(f"{file} is damaged: 'mistakes' must be indices below {count}")

@@ -92,6 +92,12 @@ def load_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
     return None
 
 
+def does_not_fit(out: Path, checkpoint: Checkpoint, error: Exception) -> ValueError:
+    """What to say if a run's checkpoint cannot be put into its network; torch says it in pages."""
+    reason = " ".join(str(error).split())[:200]
+    return ValueError(f"{out}: checkpoint {checkpoint.step} does not fit this network: {reason}")
+
+
 def _read(path: Path) -> Checkpoint:
     about = json.loads(path.read_text())
     content = path.with_suffix(".safetensors").read_bytes()

@@ -14,6 +14,11 @@ Normalization = Literal["zscore", "zca"]
 PRECISIONS = get_args(Precision)
 ACCELERATORS = get_args(Accelerator)
 NORMALIZATIONS = get_args(Normalization)
+LARGEST_IMAGE = 1024
+_KINDS = {  # of what no other check looks at
+    "data": str, "method": str, "data_dir": str | None, "label": str | None, "verify": bool,
+    "skip_bad": bool, "tensorboard": bool,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,9 @@ class Config:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, str):
-            raise TypeError(f"data must be a name or a path, got {type(self.data).__name__}")
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} must not be {getattr(self, name)!r}")
         check_method(self.method)
         check_choice("normalization", self.normalization, NORMALIZATIONS)
         check_choice("precision", self.precision, PRECISIONS)
@@ -92,6 +98,8 @@ class Config:
         ):
             if value is not None:
                 check_integer(name, value, least=least)
+        if self.image_size is not None and self.image_size > LARGEST_IMAGE:
+            raise ValueError(f"image_size must be at most {LARGEST_IMAGE}, got {self.image_size}")
         if self.recipe.unlabeled_batch == 1:
             raise ValueError(
                 "unlabeled_batch must be 0 or at least 2 (batch norm needs two samples), got 1"

@@ -55,14 +55,10 @@ def create(out: Path, about: dict[str, Any]) -> None:
     """Make the run directory with its configuration; of two processes that try, one succeeds."""
     check_new(out)
     out.mkdir(parents=True, exist_ok=True)
-    mine = out / f"config.json.{os.getpid()}{_PARTIAL}"
     try:
-        write_json(mine, about)
-        os.link(mine, out / "config.json")  # unlike a rename, never onto another's
+        write_json(out / "config.json", about, new=True)
     except FileExistsError:
         raise _never_overwritten(out) from None
-    finally:
-        mine.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """A trained network put to use: evaluate it on data, predict the classes of files."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from cclp.data.normalize import saved_normalizer
 from cclp.data.own import read_samples
 from cclp.data.splits import make_split
 from cclp.progress import Reporter
-from cclp.training.checkpoint import load_checkpoint
+from cclp.training.checkpoint import does_not_fit, load_checkpoint
 from cclp.training.config import Config, named_again
 from cclp.training.directory import read_run
 from cclp.training.evaluation import Measured, error_rate, measured_set, run_net
@@ -75,7 +74,7 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
     """
     about, config = read_run(out)
     net = named_again("net", config.recipe.net, net)
-    if "classes" not in about.get("data", {}):
+    if "classes" not in (about.get("data") or {}):
         raise ValueError(
             f"{out} was made by an older version, which did not record its classes: train it again"
         )
@@ -94,9 +93,7 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
         objective = Objective(normalizer, make_net(net, form), [])
         objective.net.load_state_dict(checkpoint.part("objective.net."))
     except (RuntimeError, TypeError) as error:
-        raise ValueError(
-            f"{out}: checkpoint {checkpoint.step} does not fit this network: {error}"
-        ) from None
+        raise does_not_fit(out, checkpoint, error) from None
     fabric = make_fabric("auto", config.precision)
     objective.to(fabric.device)
     return Trained(config, form, fingerprint, checkpoint.step, fabric, objective)
@@ -129,10 +126,11 @@ def evaluate(
     report = report or Reporter()
     trained = open_run(out, net, report)
     if data is None:
+        for name, given in (("label", label), ("skip-bad", skip_bad), ("no-verify", not verify)):
+            if given:
+                raise ValueError(f"--{name} has no effect without DATA: leave it out")
         config = trained.config
-        if data_dir is not None:
-            config = replace(config, data_dir=str(data_dir))
-        found = load_data(config, report, trained.fingerprint)
+        found = load_data(config, report, trained.fingerprint, moved_to=data_dir)
         split = make_split(found.train_y, config.labels, config.held_out or 0, config.seed)
         measured = measured_set(found, split)
     else:

@@ -17,7 +17,7 @@ from cclp.data.form import Form
 from cclp.methods.base import Method, Step
 from cclp.nets import Net, cifar_net, mlp, mnist_net, svhn_net
 from cclp.training.recipe import Recipe
-from cclp.user_code import is_user_code, load_object
+from cclp.user_code import is_user_code, load_object, running
 
 SMALLEST_IMAGE = 4  # what is left of it after two poolings is a pixel
 
@@ -100,7 +100,9 @@ def make_net(name: str, form: Form) -> Net:
 
 def _user_net(name: str, form: Form) -> Net:
     """What the user's function makes, tried on two samples."""
-    net = load_object("net", name)(form.shape, form.num_classes)
+    make = load_object("net", name)
+    with running("net", name):
+        net = make(form.shape, form.num_classes)
     wanted = (
         f"net {name!r} must take (shape, num_classes) and give a torch.nn.Module with modules "
         "'features' (samples to embeddings) and 'classifier' (embeddings to logits)"
@@ -110,7 +112,7 @@ def _user_net(name: str, form: Form) -> Net:
     ):
         raise ValueError(f"{wanted}, got {type(net).__name__}")
     net.eval()
-    with torch.no_grad():
+    with running("net", name), torch.no_grad():
         z = net.features(torch.zeros(2, *form.shape))  # type: ignore[operator]
         logits = net.classifier(z)  # type: ignore[operator]
     if z.ndim != 2 or logits.shape != (2, form.num_classes):

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from cclp.data.batches import Batches
+from cclp.data.catalog import CATALOG
 from cclp.data.form import Dataset
 from cclp.data.load import load
 from cclp.data.normalize import fit_normalizer
@@ -29,7 +30,7 @@ from cclp.data.splits import make_split
 from cclp.files import write_bytes, write_json
 from cclp.methods import make_methods
 from cclp.progress import Reporter
-from cclp.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from cclp.training.checkpoint import Checkpoint, does_not_fit, load_checkpoint, save_checkpoint
 from cclp.training.config import Config, named_again
 from cclp.training.directory import (
     Metrics,
@@ -113,6 +114,7 @@ def train(
                 "name": data.name,
                 "fingerprint": data.fingerprint,
                 "verified": data.verified,
+                "left_out": list(data.left_out),
                 **data.form.to_json(),
             },
             "labeled": "all" if config.labels is None else run.split.labeled.tolist(),
@@ -155,9 +157,7 @@ def resume(
             raise ValueError(f"{out / 'result.json'} is damaged: remove it to finish the run again")
         report.say(f"{out} is finished: nothing to resume.")
         return result
-    if data_dir is not None:
-        config = replace(config, data_dir=str(data_dir))
-    data = load_data(config, report, fingerprint=fingerprint)
+    data = load_data(config, report, fingerprint, moved_to=data_dir)
     if changed:
         report.say(f"Resuming, but not bit for bit: {', '.join(changed)}.")
     with locked(out):
@@ -233,9 +233,7 @@ class Run:
             try:
                 self._restore(checkpoint)
             except (RuntimeError, KeyError, TypeError) as error:
-                raise ValueError(
-                    f"{out}: checkpoint {checkpoint.step} does not fit this network: {error}"
-                ) from None
+                raise does_not_fit(out, checkpoint, error) from None
 
     def go(self, should_stop: Callable[[], bool]) -> dict[str, Any]:
         """Train to the end, writing along the way."""
@@ -378,8 +376,29 @@ class Run:
         }
 
 
-def load_data(config: Config, report: Reporter, fingerprint: str | None = None) -> Dataset:
-    """The data of a configuration; ValueError if their fingerprint is another than it was."""
+def load_data(
+    config: Config,
+    report: Reporter,
+    fingerprint: str | None = None,
+    moved_to: Path | None = None,
+) -> Dataset:
+    """The data of a configuration.
+
+    Args:
+        config: that names them.
+        report: told of what takes long.
+        fingerprint: that they must have, if the run has begun.
+        moved_to: where they are now: the folder of published data, or the user's own data.
+
+    Raises:
+        ValueError: if they cannot be had, or have changed.
+    """
+    if moved_to is not None and config.data in CATALOG:
+        config = replace(config, data_dir=str(moved_to))
+    elif moved_to is not None:
+        config = replace(config, data=str(moved_to))
+    elif config.data not in CATALOG and not Path(config.data).exists():
+        raise ValueError(f"{config.data} is not there: if it has moved, add --data-dir NEW_PLACE")
     data = load(
         config.data,
         None if config.data_dir is None else Path(config.data_dir),
