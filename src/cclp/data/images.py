@@ -28,7 +28,7 @@ MOST_PIXELS = 89_478_485  # from here on Pillow warns of a decompression bomb
 # Not all that Pillow knows: EPS, for one, would start another program.
 _FORMATS = ("AVIF", "BMP", "DIB", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA",
             "TIFF", "WEBP")  # fmt: skip
-_GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "I;16N")
+_GREY = ("1", "L", "LA", "F", "I", "I;16", "I;16B", "I;16L", "I;16N")
 _CHUNK, _CHUNK_BYTES = 256, 2**25
 _VERSION = 1  # of what decoding does: another number, and cached images are decoded again
 _SECONDS_UNTIL_STALE = 24 * 3600

@@ -67,7 +67,7 @@ def short(value: float) -> str:
     """
     if not math.isfinite(value):
         return "not finite"
-    if value == 0 or 1e-4 <= abs(value) < 1e5:
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     mantissa, exponent = f"{value:.1e}".split("e")
     return f"{mantissa.removesuffix('.0')}e{int(exponent)}".replace("-", "−")
