@@ -39,6 +39,23 @@ def test_mnist(run: str, steps: int) -> None:
     assert f"--seed {content['seed']}" in README
 
 
+@pytest.mark.parametrize(
+    ("run", "verified", "said"),
+    [
+        ("svhn-1000-300-steps", False, "**SVHN, reconstructed from 28 × 28 copies**"),
+        ("cifar10-4000-200-steps", True, "where the paper trains 75,000"),
+    ],
+)
+def test_short_runs_say_what_they_are(run: str, verified: bool, said: str) -> None:
+    content = result(f"{run}/result.json")
+    assert content["data_verified"] is verified
+    assert f"{content['recipe']['steps']} steps on " in README
+    assert f"{100 * content['error']:.2f} %" in README
+    assert said in README
+    page = (ROOT / "results" / run / "report.html").read_text()
+    assert f"{100 * content['error']:.2f} % error on {content['samples']:,} test samples" in page
+
+
 def test_loop() -> None:
     content = result("training-benchmark.json")
     assert f"{content['loop_over_bare']:.2f} times the bare" in README
