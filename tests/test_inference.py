@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from cclp.cli import make_config
 from cclp.data.load import load
+from cclp.methods import METHODS
 from cclp.training.inference import evaluate, open_run, predict
 from cclp.training.run import Stopped, resume, train
 from tests.runs import last_weights, own_folder, own_table, png, tiny_config
@@ -322,7 +325,7 @@ def test_a_run_directory_cannot_name_code(mine: Path, digits: Path) -> None:
         ("--net mine:make_list", "must take (shape, num_classes) and give a torch.nn.Module"),
         ("--net mine:make_wrong", "logits (2, 10), got (2, 4) and (2, 11)"),
         ("--method mine:Other", "must be a subclass of cclp.methods.base.Method, got Other"),
-        ("--method mine:Spread --weight 2", "--weight has no effect with a method of your own"),
+        ("--method mine:Spread --chain-steps 2", "has no effect with --method mine:Spread"),
     ],
 )
 def test_code_that_does_not_fit(
@@ -431,3 +434,47 @@ def test_own_data_train_bit_for_bit_after_a_stop(tmp_path: Path) -> None:
     resume(tmp_path / "stopped", Heard())
     train(config, tmp_path / "whole")
     assert last_weights(tmp_path / "stopped") == last_weights(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("method", [*METHODS, "cclp+vat", "cclp+mean_teacher+entropy"])
+def test_every_method_trains_resumes_bit_for_bit_and_is_evaluated_as_it_was(
+    method: str, tmp_path: Path
+) -> None:
+    config = tiny_config(steps=5, method=method, checkpoint_every=2)
+    with pytest.raises(Stopped):
+        train(config, tmp_path / "stopped", should_stop=after(3))
+    result = resume(tmp_path / "stopped", Heard())
+    whole = train(config, tmp_path / "whole")
+    assert result["error"] == whole["error"] == evaluate(tmp_path / "whole").error
+    states = [
+        load_file(max((tmp_path / name / "checkpoint").glob("*.safetensors")))
+        for name in ("stopped", "whole")
+    ]
+    assert states[0].keys() == states[1].keys()
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
+    assert ("objective.methods.1.teacher.classifier.1.weight" in states[0]) == (
+        method == "mean_teacher"
+    )
+
+
+def test_weights_reach_the_methods(tmp_path: Path) -> None:
+    terms = []
+    for weight in (1.0, 0.5):
+        config = tiny_config(
+            steps=1, method="entropy+cclp", weights={"entropy": weight, "cclp": 2 * weight}
+        )
+        train(config, tmp_path / str(weight))
+        line = json.loads((tmp_path / str(weight) / "metrics.jsonl").read_text().splitlines()[0])
+        terms.append((line["entropy"], line["cclp"]))
+    for one, half in zip(*terms, strict=True):
+        assert half == pytest.approx(one / 2, rel=1e-5)
+
+
+def test_the_example_of_an_own_method(tmp_path: Path) -> None:
+    """examples/own_method.py, as its first line says."""
+    own = Path(__file__).parents[1] / "examples" / "own_method.py"
+    arguments = ["train", "digits", "--method", f"{own}:Neighbours", "--weight", "0.3"]
+    assert call(*arguments, "--out", str(tmp_path / "run"), *FAST) == 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["neighbours"] > 0

@@ -86,7 +86,7 @@ def test_config_survives_json(name: str) -> None:
     [
         (
             {"method": "ccpl"},
-            "supervised, cclp, or 'my_file:MyMethod', got 'ccpl'",
+            "with . between them, got 'ccpl'",
         ),
         ({"labels": 1}, "labels must be at least 2, got 1"),
         ({"seed": -1}, "seed must be at least 0"),

@@ -15,19 +15,34 @@ import click
 from click.core import ParameterSource
 
 import cclp
+from cclp.checks import check_integer
 from cclp.data import catalog
 from cclp.data.catalog import CATALOG
 from cclp.data.load import find_kind
 from cclp.files import write_bytes
-from cclp.methods import METHODS
+from cclp.methods import METHODS, method_parts
 from cclp.progress import make_reporter
 from cclp.training.config import ACCELERATORS, NORMALIZATIONS, PRECISIONS, Config
 from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
-from cclp.user_code import is_user_code
 
 USER_ERROR, FAILED = 2, 1
-CCLP_ONLY = ("weight", "chain_steps", "similarity", "bandwidth")
+CCLP_ONLY = ("chain_steps", "similarity", "bandwidth")
 NAMED_AGAIN = ("data_dir", "net", "method")
+
+
+class Weight(click.ParamType):  # type: ignore[type-arg]
+    """A weight, or the weight of a method."""
+
+    name = "W|METHOD=W"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float]:
+        name, _, weight = str(value).rpartition("=")
+        try:
+            return name, float(weight)
+        except ValueError:
+            self.fail(f"must be a number or METHOD=number, got {value!r}", param, ctx)
 
 
 class LabelCount(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
@@ -100,7 +115,8 @@ def command() -> None:
     "--method",
     default="cclp",
     metavar="METHOD",
-    help=f"How unlabeled samples are used: {', '.join(METHODS)}, or MY_FILE:CLASS of your own.",
+    help=f"How unlabeled samples are used: {', '.join(METHODS)}, or MY_FILE:CLASS of your own; "
+    "several with + between them, as in cclp+vat.",
 )
 @click.option(
     "--recipe",
@@ -124,7 +140,13 @@ def command() -> None:
 @_net
 @click.option("--steps", type=int, help="Training steps.  [default: the recipe's]")
 @click.option("--learning-rate", type=float, help="Largest one.  [default: the recipe's]")
-@click.option("--weight", type=float, help="Of the method's loss.  [default: the recipe's]")
+@click.option(
+    "--weight",
+    "weights",
+    type=Weight(),
+    multiple=True,
+    help="Of the method's term; vat=0.3 for one of several.  [default: the method's or recipe's]",
+)
 @click.option("--chain-steps", type=int, help="S of CCLP.  [default: the recipe's]")
 @click.option(
     "--similarity", type=click.Choice(SIMILARITIES), help="Of CCLP.  [default: the recipe's]"
@@ -214,6 +236,78 @@ def train(
         f"{measured}, {result['labels']} labels, {result['recipe']['steps']} steps, "
         f"{result['seconds'] / 60:.1f} min: {out}"
     )
+
+
+@command.command()
+@click.argument("data", default="digits")
+@click.option(
+    "--methods",
+    default="supervised,cclp",
+    help=f"Names with commas between them: {', '.join(METHODS)}, and combinations such as "
+    "cclp+vat.",
+)
+@click.option("--seeds", type=int, default=5, help="So many labeled sets and first weights.")
+@click.option(
+    "--labels",
+    type=LabelCount(),
+    help="Labeled samples, in equal shares of the classes.  [default: 100; of your own data all]",
+)
+@click.option("--recipe", type=click.Choice(list(RECIPES)), help="Of all runs, as in cclp train.")
+@click.option("--steps", type=int, help="Training steps.  [default: the recipe's]")
+@click.option(
+    "--weight", "weights", type=Weight(), multiple=True, help="METHOD=W, wherever it is a part."
+)
+@click.option("--held-out", type=int, help="As in cclp train: for choosing settings.")
+@_path("--out", "Directory; one of the same comparison is gone on with.  [default: in runs/]")
+@_data_dir
+@_no_verify
+@_label
+@_quiet
+@click.pass_context
+def compare(
+    context: click.Context,
+    /,
+    methods: str,
+    seeds: int,
+    out: Path | None,
+    steps: int | None,
+    weights: tuple[tuple[str, float], ...],
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Train several methods on DATA and compare them: same splits, same network, same steps.
+
+    \b
+    cclp compare digits --methods supervised,entropy,vat,cclp,cclp+vat --labels 50 --seeds 5
+
+    Stopped or killed, the same command goes on where it was.
+    """
+    check_integer("seeds", seeds, least=1)
+    names = methods.split(",")
+    parts = {part for name in names for part in method_parts(name)}
+    for name, _ in weights:
+        if name not in parts:
+            raise ValueError(f"--weight {name or '…'}: must be METHOD=W, of {', '.join(parts)}")
+    config = make_config(**options, steps=steps)
+    config = replace(
+        config,
+        evaluate_every=config.recipe.steps,
+        method="+".join(sorted(parts)) or "supervised",
+        weights=dict(weights),
+    )
+    labels = "all" if config.labels is None else config.labels
+    out = out or Path("runs", f"compare-{Path(config.data).stem}-{labels}")
+    from cclp.experiments.compare import compare as run_comparison
+    from cclp.training.run import Stopped
+
+    with make_reporter(quiet) as report, StopOnSignal(report.say) as should_stop:
+        try:
+            run_comparison(config, names, range(seeds), out, report, should_stop)
+        except Stopped:
+            report.say("Stopped, saved. The same command goes on with it.")
+            context.exit(128 + should_stop.number)
+    click.echo((out / "results.md").read_text(), nl=False)
+    click.echo(f"comparison: {out}")
 
 
 @command.command()
@@ -354,6 +448,7 @@ def make_config(
     data_dir: Path | None = None,
     net: str | None = None,
     no_verify: bool = False,
+    weights: tuple[tuple[str, float], ...] = (),
     **options: Any,
 ) -> Config:
     """A configuration from the options of ``cclp train``."""
@@ -364,10 +459,11 @@ def make_config(
     overrides = {name: value for name, value in overrides.items() if value is not None}
     made = replace(made, **overrides, net=net or made.net)
     method = options.get("method", "cclp")
-    if method == "supervised":
-        _refuse(overrides, (*CCLP_ONLY, "unlabeled_batch"), "--method supervised")
-    if is_user_code(method):
-        _refuse(overrides, CCLP_ONLY, "a method of your own")
+    parts = method_parts(method)
+    if not parts:
+        _refuse({**overrides, "weight": weights}, ("weight", "unlabeled_batch"), "supervised")
+    if "cclp" not in parts:
+        _refuse(overrides, CCLP_ONLY, f"--method {method}")
     if made.similarity != "euclidean":
         _refuse(overrides, ("bandwidth",), f"--similarity {made.similarity}")
     return Config(
@@ -376,20 +472,34 @@ def make_config(
         recipe=made,
         data_dir=None if data_dir is None else str(data_dir.resolve()),
         verify=not no_verify,
+        weights=_weights(weights, parts),
         **options,
     )
+
+
+def _weights(given: tuple[tuple[str, float], ...], parts: list[str]) -> dict[str, float]:
+    """By method; one without a name is the only method's."""
+    found: dict[str, float] = {}
+    for name, weight in given:
+        if not name and len(parts) != 1:
+            raise ValueError(f"--weight must say whose it is, as in {parts[0]}={weight:g}")
+        name = name or parts[0]
+        if name in found:
+            raise ValueError(f"--weight is given twice for {name}")
+        found[name] = weight
+    return found
 
 
 def _refuse(given: dict[str, Any], names: tuple[str, ...], where: str) -> None:
     """Rather than ignore an option in silence."""
     for name in names:
-        if name in given:
+        if given.get(name) not in (None, ()):
             raise ValueError(f"--{name.replace('_', '-')} has no effect with {where}: leave it out")
 
 
 def _run_name(config: Config) -> str:
     labels = "all" if config.labels is None else config.labels
-    data, method = Path(config.data).stem, config.method.split(":")[-1]
+    data, method = Path(config.data).stem, config.method.replace(":", "-").replace("/", "-")
     return f"{data}-{labels}-{config.recipe.name}-{method}-seed{config.seed}"
 
 

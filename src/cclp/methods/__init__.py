@@ -13,33 +13,52 @@ if TYPE_CHECKING:
 METHODS = {
     "supervised": "cclp.methods.supervised:Supervised",
     "cclp": "cclp.methods.cclp:CCLP",
+    "lba": "cclp.methods.lba:LBA",
+    "entropy": "cclp.methods.entropy:Entropy",
+    "pseudo_label": "cclp.methods.pseudo_label:PseudoLabel",
+    "pi_model": "cclp.methods.pi_model:PiModel",
+    "mean_teacher": "cclp.methods.mean_teacher:MeanTeacher",
+    "vat": "cclp.methods.vat:VAT",
+    "fixmatch": "cclp.methods.fixmatch:FixMatch",
 }
 
 
-def check_method(name: str) -> str:
-    """A name of :data:`METHODS`, or of a class of the user's own."""
-    if name not in METHODS and not is_user_code(name):
-        raise ValueError(
-            f"method must be one of {', '.join(METHODS)}, or 'my_file:MyMethod', got {name!r}"
-        )
-    return name
+def method_parts(name: str) -> list[str]:
+    """The methods that a name such as "cclp+vat" is made of, without "supervised".
+
+    Args:
+        name: names of :data:`METHODS`, or classes of the user's own as "my_file:MyMethod", with "+"
+            between them.
+
+    Raises:
+        ValueError: for an unknown name, or one that is there twice.
+    """
+    parts = name.split("+")
+    for part in parts:
+        if part not in METHODS and not is_user_code(part):
+            raise ValueError(
+                f"method must be one of {', '.join(METHODS)}, or 'my_file:MyMethod', or several "
+                f"with + between them, got {name!r}"
+            )
+        if parts.count(part) > 1:
+            raise ValueError(f"method {name!r} has {part} twice")
+    return [part for part in parts if part != "supervised"]
 
 
 def make_methods(
     name: str, num_classes: int, settings: Mapping[str, Mapping[str, Any]]
 ) -> list["Method"]:
-    """The supervised term, and the named method's if that is another.
+    """The supervised term, and those of the named methods. Code of the user's own is imported.
 
     Args:
-        name: of :data:`METHODS`, or a user's own subclass of Method as "my_file:MyMethod", which is
-            imported.
+        name: see :func:`method_parts`.
         num_classes: C.
         settings: keyword arguments of each method, by its name.
     """
     from cclp.methods.base import Method
 
     made = []
-    for part in dict.fromkeys(["supervised", check_method(name)]):
+    for part in ["supervised", *method_parts(name)]:
         if part in METHODS:
             module, attribute = METHODS[part].split(":")
             method = getattr(import_module(module), attribute)

@@ -1,9 +1,14 @@
 """What every method is: a step's tensors in, named terms of the loss out."""
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from cclp.checks import check_number
 from cclp.health import GraphHealth
 from cclp.nets import Net
 
@@ -35,17 +40,64 @@ class Step(NamedTuple):
 class Method(nn.Module):
     """A term of the loss, or several. State that must survive a restart is a buffer.
 
-    A new method is one file with one subclass, and one line in ``cclp.methods.METHODS``.
+    A new method is one file with one subclass, and one line in ``cclp.methods.METHODS``. Without
+    unlabeled samples in a step (``x_unlabeled`` is None) it adds what it can, perhaps nothing.
+
+    Attributes:
+        uses_unlabeled: whether steps must hold unlabeled samples.
+        evaluated: name of a module of the method, a network to evaluate and predict with instead of
+            the trained one.
     """
 
     uses_unlabeled: ClassVar[bool] = True
+    evaluated: ClassVar[str | None] = None
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Named terms, already weighted: the loss is their sum."""
         raise NotImplementedError
+
+    def attach(self, net: Net) -> None:
+        """Called once, with the network before its first step."""
+
+    def after_step(self, net: Net) -> None:
+        """Called when the optimizer has changed the network."""
 
     def health(
         self, z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor | None
     ) -> GraphHealth | None:
         """Diagnostics of a step's embeddings, if the method has any."""
         return None
+
+
+def check_weight(weight: float) -> float:
+    """Of a term: zero or more."""
+    return check_number("weight", weight, least=0)
+
+
+def ramp_up(progress: float, length: float) -> float:
+    """From almost 0 to 1 over the first share ``length`` of the training: exp(−5 (1 − t)²).
+
+    Laine & Aila 2017, Section 2.
+
+    Example:
+        >>> [round(ramp_up(p, 0.4), 3) for p in (0.0, 0.2, 0.4, 1.0)]
+        [0.007, 0.287, 1.0, 1.0]
+    """
+    left = max(0.0, 1 - progress / length) if length > 0 else 0.0
+    return math.exp(-5 * left**2)
+
+
+@contextmanager
+def kept_statistics(net: nn.Module) -> Iterator[None]:
+    """A pass within uses the statistics of its batch but does not add to the running ones.
+
+    So that the network is evaluated with those of the samples as they are, once each.
+    """
+    norms = [m for m in net.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    for norm in norms:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True

@@ -1,10 +1,10 @@
 """One run: the data, the labels, the method, the recipe, the seed. All of it is in config.json."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from cclp.checks import check_choice, check_integer, check_number
-from cclp.methods import check_method
+from cclp.methods import method_parts
 from cclp.training.recipe import NETS, SIMILARITIES, OneCycle, Pieces, Recipe
 from cclp.user_code import is_user_code
 
@@ -16,8 +16,8 @@ ACCELERATORS = get_args(Accelerator)
 NORMALIZATIONS = get_args(Normalization)
 LARGEST_IMAGE = 1024
 _KINDS = {  # of what no other check looks at
-    "data": str, "method": str, "data_dir": str | None, "label": str | None, "verify": bool,
-    "skip_bad": bool, "tensorboard": bool,
+    "data": str, "method": str, "weights": dict, "data_dir": str | None, "label": str | None,
+    "verify": bool, "skip_bad": bool, "tensorboard": bool,
 }  # fmt: skip
 
 
@@ -29,7 +29,8 @@ class Config:
         data: name in the catalogue, or path of the user's own.
         recipe: how to train.
         labels: how many labeled samples, in equal shares of the classes; None: all there are.
-        method: of :data:`cclp.methods.METHODS`, or the user's own as "module:Class".
+        method: see :func:`cclp.methods.method_parts`.
+        weights: of the methods' terms, by method, where they are not the methods' own.
         seed: of the labeled set, the weights and all steps.
         data_dir: folder of published data; None: what ``CCLP_DATA`` names, or the cache.
         verify: whether files of published data must be the published ones.
@@ -52,6 +53,7 @@ class Config:
     recipe: Recipe
     labels: int | None = 100
     method: str = "cclp"
+    weights: dict[str, float] = field(default_factory=dict)
     seed: int = 0
     data_dir: str | None = None
     verify: bool = True
@@ -71,7 +73,11 @@ class Config:
         for name, kind in _KINDS.items():
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must not be {getattr(self, name)!r}")
-        check_method(self.method)
+        parts = method_parts(self.method)
+        for name, weight in self.weights.items():
+            if name not in parts:
+                raise ValueError(f"weights has {name!r}, but the method is {self.method!r}")
+            check_number(f"weight of {name}", weight, least=0)
         check_choice("normalization", self.normalization, NORMALIZATIONS)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("accelerator", self.accelerator, ACCELERATORS)

@@ -31,6 +31,16 @@ class Metrics:
         with self.path.open("a") as file:
             file.write(json.dumps(plain) + "\n")
 
+    def lines(self) -> list[dict[str, Any]]:
+        """All whole lines so far."""
+        if not self.path.exists():
+            return []
+        return [
+            json.loads(line)
+            for line in self.path.read_bytes().splitlines(keepends=True)
+            if line.endswith(b"\n")
+        ]
+
     def sync(self) -> None:
         """To the disk, so that a checkpoint never outlives the lines before it."""
         if self.path.exists():

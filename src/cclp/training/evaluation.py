@@ -81,15 +81,15 @@ def run_net(
         advance: called with the number of samples of each batch that is done.
     """
     rows = max(1, min(_BATCH, _BATCH_VALUES // prod(x.shape[1:])))
-    mode = objective.training
+    network, mode = objective.network, objective.training
     objective.eval()
     z, logits = [], []
     with fabric.autocast():
         for start in range(0, len(x) if index is None else len(index), rows):
             part = slice(start, start + rows)
             batch = fabric.to_device(torch.tensor(x[part if index is None else index[part]]))
-            z.append(objective.net.features(objective.inputs(batch)))
-            logits.append(objective.net.classifier(z[-1]))
+            z.append(network.features(objective.inputs(batch)))
+            logits.append(network.classifier(z[-1]))
             advance(len(batch))
     objective.train(mode)
     return Outputs(torch.cat(z).float().cpu(), torch.cat(logits).float().cpu())

@@ -91,7 +91,9 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
             config.normalization, checkpoint.part("objective.normalizer.")
         )
         objective = Objective(normalizer, make_net(net, form), [])
-        objective.net.load_state_dict(checkpoint.part("objective.net."))
+        objective.net.load_state_dict(
+            checkpoint.part(f"objective.{checkpoint.info.get('network', 'net')}.")
+        )
     except (RuntimeError, TypeError) as error:
         raise does_not_fit(out, checkpoint, error) from None
     fabric = make_fabric("auto", config.precision)

@@ -55,6 +55,27 @@ class Objective(nn.Module):
         self.net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.methods = nn.ModuleList(methods)
         self.uses_unlabeled = any(method.uses_unlabeled for method in methods)
+        for method in methods:
+            method.attach(self.net)
+
+    @property
+    def network_name(self) -> str:
+        """Of the module to evaluate and predict with: a method's teacher, else the trained net."""
+        for number, method in enumerate(self.methods):
+            if isinstance(method, Method) and method.evaluated is not None:
+                return f"methods.{number}.{method.evaluated}"
+        return "net"
+
+    @property
+    def network(self) -> Net:
+        """The module of that name."""
+        return cast(Net, self.get_submodule(self.network_name))
+
+    def after_step(self) -> None:
+        """Let the methods know that the optimizer has changed the network."""
+        for method in self.methods:
+            assert isinstance(method, Method)
+            method.after_step(self.net)
 
     def inputs(self, x: Tensor) -> Tensor:
         """Raw samples as the network takes them."""
@@ -133,7 +154,7 @@ def make_optimizer(objective: Objective, recipe: Recipe) -> Adam:
         if isinstance(module, nn.Conv2d | nn.Linear)
     }
     groups: dict[float, list[Tensor]] = {}
-    for parameter in objective.parameters():
+    for parameter in filter(lambda p: p.requires_grad, objective.parameters()):
         groups.setdefault(decay.get(parameter, 0.0), []).append(parameter)
     return Adam(
         [{"params": group, "weight_decay": l2} for l2, group in groups.items()],
@@ -200,6 +221,7 @@ def train_steps(
         optimizer.zero_grad()
         fabric.backward(torch.stack(list(terms.values())).sum())
         optimizer.step()
+        objective.after_step()  # type: ignore[operator]
         yield Outcome(
             step + 1,
             values,

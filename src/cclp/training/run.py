@@ -198,13 +198,15 @@ class Run:
         )
         torch.backends.cudnn.deterministic = True  # or resuming would not be bit for bit
         reseed(config.seed, step=-1, rank=0)
-        settings = {
-            "cclp": {
-                "weight": recipe.weight,
-                "steps": recipe.chain_steps,
-                "similarity": recipe.similarity,
-                "bandwidth": recipe.bandwidth,
-            }
+        settings: dict[str, dict[str, Any]] = {
+            name: {"weight": weight} for name, weight in config.weights.items()
+        }
+        settings["cclp"] = {
+            "weight": recipe.weight,
+            "steps": recipe.chain_steps,
+            "similarity": recipe.similarity,
+            "bandwidth": recipe.bandwidth,
+            **settings.get("cclp", {}),
         }
         self.objective = Objective(
             fit_normalizer(config.normalization, data.train_x, self.split.unlabeled),
@@ -301,7 +303,11 @@ class Run:
         for name, parameter in self.objective.named_parameters():
             for key, value in self.optimizer.state[parameter].items():
                 tensors[f"adam.{name}.{key}"] = value
-        info = {"seconds": self._seconds(), "restarts": self.restarts}
+        info = {
+            "seconds": self._seconds(),
+            "restarts": self.restarts,
+            "network": self.objective.network_name,
+        }
         self.metrics.sync()
         save_checkpoint(self.out / "checkpoint", Checkpoint(done, tensors, info))
         self.saved, self.saved_at = done, time.monotonic()

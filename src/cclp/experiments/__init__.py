@@ -1,0 +1,1 @@
+"""Experiments: many runs, resumable, and what they say together."""

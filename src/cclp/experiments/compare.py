@@ -1,0 +1,214 @@
+"""Methods side by side: the same splits, the same network, the same steps.
+
+==================== ==============================================================
+``compare.json``     what was asked for; the directory belongs to it
+``runs/``            a run directory for each method and seed
+``results.json``     errors, times and differences, so far
+``results.md``       the same as a table
+``figure.png``       the same as a figure
+==================== ==============================================================
+"""
+
+import io
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cclp.files import write_bytes, write_json
+from cclp.methods import method_parts
+from cclp.progress import Reporter
+from cclp.training.config import Config
+from cclp.training.directory import Metrics, read_json
+from cclp.user_code import is_user_code
+
+REFERENCE, BASELINE = "cclp", "supervised"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of a method.
+
+    Attributes:
+        method: its name.
+        errors: by seed, of the runs that are finished.
+        step_seconds: median of all logged steps; None if there is none.
+    """
+
+    method: str
+    errors: dict[int, float]
+    step_seconds: float | None
+
+
+def compare(
+    config: Config,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    report: Reporter | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[Row]:
+    """Train every method with every seed, what is finished already excepted.
+
+    Args:
+        config: of all runs, but for method and seed.
+        methods: names, see :func:`cclp.methods.method_parts`.
+        seeds: each draws its own labeled set and weights, the same for all methods.
+        out: directory; one of the same comparison is gone on with.
+        report: what the user sees.
+        should_stop: asked after each step.
+
+    Raises:
+        ValueError: for wrong settings, or if ``out`` holds another comparison.
+        cclp.training.run.Stopped: if ``should_stop`` said so; all is saved.
+    """
+    from cclp.training.run import resume, train
+
+    report = report or Reporter()
+    for method in methods:
+        method_parts(method)
+    if len(set(methods)) != len(methods):
+        raise ValueError(f"methods must be different, got {', '.join(methods)}")
+    _claim(out, {"config": {**config.to_json(), "method": None, "seed": None}})
+    for seed in seeds:  # seed by seed, so that an unfinished comparison is a fair one
+        for method in methods:
+            folder = out / "runs" / f"{method.replace(':', '-').replace('/', '-')}-seed{seed}"
+            if (folder / "result.json").exists():
+                continue
+            if (folder / "config.json").exists():
+                net = config.recipe.net  # named on this command line, or not the user's own
+                resume(
+                    folder,
+                    report,
+                    should_stop,
+                    net=net if is_user_code(net) else None,
+                    method=method if is_user_code(method) else None,
+                )
+            else:
+                parts = method_parts(method)
+                weights = {k: w for k, w in config.weights.items() if k in parts}
+                one = replace(config, method=method, seed=seed, weights=weights)
+                train(one, folder, report, should_stop)
+            write_results(out, methods)
+    return write_results(out, methods)
+
+
+def _claim(out: Path, about: dict[str, Any]) -> None:
+    """Make the directory, or make sure that it is of the same comparison."""
+    if (out / "compare.json").exists():
+        if read_json(out, "compare.json") != json.loads(json.dumps(about)):
+            raise ValueError(
+                f"{out} holds a comparison with other settings: choose another --out, or give "
+                "the settings it was begun with"
+            )
+        return
+    if out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out} exists and is no comparison: choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "compare.json", about, new=True)
+
+
+def write_results(out: Path, methods: Sequence[str]) -> list[Row]:
+    """Read all finished runs of a comparison and write what they say together."""
+    rows = [_read(out / "runs", method) for method in methods]
+    table = [_summary(row, rows) for row in rows]
+    write_json(out / "results.json", {"methods": table})
+    write_bytes(out / "results.md", markdown(table).encode())
+    write_bytes(out / "figure.png", figure(rows))
+    return rows
+
+
+def _read(runs: Path, method: str) -> Row:
+    errors, seconds = {}, []
+    for path in sorted(runs.glob("*-seed*/result.json")):
+        result = read_json(path.parent, "result.json")
+        if result["method"] == method and result["error"] is not None:
+            errors[int(result["seed"])] = float(result["error"])
+            seconds += [
+                line["step_seconds"] for line in Metrics(path.parent / "metrics.jsonl").lines()
+            ]
+    return Row(
+        method, dict(sorted(errors.items())), statistics.median(seconds) if seconds else None
+    )
+
+
+def _summary(row: Row, rows: list[Row]) -> dict[str, Any]:
+    """A method's figures: spread over seeds, cost relative to labels alone, paired differences."""
+    by_name = {other.method: other for other in rows}
+    base, reference = by_name.get(BASELINE), by_name.get(REFERENCE)
+    errors = list(row.errors.values())
+    paired = (
+        [
+            row.errors[seed] - reference.errors[seed]
+            for seed in row.errors
+            if seed in reference.errors
+        ]
+        if reference is not None and reference is not row
+        else []
+    )
+    relative = (
+        row.step_seconds / base.step_seconds
+        if base is not None and base.step_seconds and row.step_seconds
+        else None
+    )
+    return {
+        "method": row.method,
+        "errors": {str(seed): error for seed, error in row.errors.items()},
+        "mean": statistics.fmean(errors) if errors else None,
+        "standard_deviation": statistics.stdev(errors) if len(errors) > 1 else None,
+        "step_seconds": row.step_seconds,
+        "steps_relative_to_supervised": relative,
+        "to_cclp": statistics.fmean(paired) if paired else None,
+        "to_cclp_standard_deviation": statistics.stdev(paired) if len(paired) > 1 else None,
+    }
+
+
+def markdown(table: list[dict[str, Any]]) -> str:
+    """One row per method, best first; what is not known yet is a dash."""
+    lines = [
+        "| method | error, % | seeds | difference to cclp, points | step time ÷ supervised |",
+        "|---|---|---|---|---|",
+    ]
+    for row in sorted(table, key=lambda row: (row["mean"] is None, row["mean"])):
+        lines.append(
+            f"| {row['method']} "
+            f"| {_spread(row['mean'], row['standard_deviation'])} "
+            f"| {len(row['errors'])} "
+            f"| {_spread(row['to_cclp'], row['to_cclp_standard_deviation'], '+')} "
+            f"| {_number(row['steps_relative_to_supervised'])} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _spread(mean: float | None, deviation: float | None, sign: str = "") -> str:
+    if mean is None:
+        return "–"
+    return f"{100 * mean:{sign}.2f}" + (
+        f" ± {100 * deviation:.2f}" if deviation is not None else ""
+    )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def figure(rows: list[Row]) -> bytes:
+    """Errors of all methods, best at the top; a dot is a seed."""
+    from matplotlib.figure import Figure
+
+    known = [row for row in rows if row.errors]
+    known.sort(key=lambda row: -statistics.fmean(row.errors.values()))
+    drawn = Figure(figsize=(7, 1 + 0.4 * max(len(known), 1)), layout="constrained")
+    axis = drawn.subplots()
+    for place, row in enumerate(known):
+        errors = [100 * error for error in row.errors.values()]
+        colour = "tab:orange" if "cclp" in row.method.split("+") else "silver"
+        axis.barh(place, statistics.fmean(errors), color=colour)
+        axis.plot(errors, [place] * len(errors), "k.", ms=4)
+    axis.set_yticks(range(len(known)), [row.method for row in known])
+    axis.set_xlabel("error, %; dots are seeds")
+    content = io.BytesIO()
+    drawn.savefig(content, dpi=120, format="png")
+    return content.getvalue()

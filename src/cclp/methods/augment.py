@@ -1,0 +1,57 @@
+"""Small changes that keep the class: for methods that ask for them, never in the paper's settings.
+
+They act on a batch of normalised inputs at once, each sample changed in its own way. No flips: a
+mirrored digit is another.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def weak(x: Tensor) -> Tensor:
+    """Images are moved by up to an eighth of their size; vectors get a little noise."""
+    if x.ndim != 4:
+        return x + 0.1 * torch.randn_like(x)
+    return _affine(x, shift=0.125, turn=0.0)
+
+
+def strong(x: Tensor) -> Tensor:
+    """Images are moved, turned by up to 20 degrees, cut out in one square of half their size and
+    get noise; of vectors a quarter of the features is set to the mean, and noise is added.
+    """
+    if x.ndim != 4:
+        kept = torch.rand_like(x) >= 0.25
+        return torch.where(kept, x, 0) + 0.3 * torch.randn_like(x)
+    x = _cut_out(_affine(x, shift=0.125, turn=math.radians(20)))
+    return x + 0.3 * torch.randn_like(x)
+
+
+def _affine(x: Tensor, shift: float, turn: float) -> Tensor:
+    """Moved and turned about the centre; what comes in from outside repeats the border."""
+    n = len(x)
+    angle = turn * _uniform(n, x.device)
+    cos, sin = angle.cos(), angle.sin()
+    move = 2 * shift * torch.stack([_uniform(n, x.device), _uniform(n, x.device)], 1)
+    matrix = torch.stack([torch.stack([cos, -sin], 1), torch.stack([sin, cos], 1)], 1)
+    theta = torch.cat([matrix, move[:, :, None]], 2)
+    grid = F.affine_grid(theta, list(x.shape), align_corners=False)
+    return F.grid_sample(x.float(), grid, padding_mode="border", align_corners=False)
+
+
+def _cut_out(x: Tensor) -> Tensor:
+    """A square of half the size, about a random pixel, set to the mean."""
+    height, width = x.shape[2:]
+    row = torch.randint(height, (len(x), 1, 1, 1), device=x.device)
+    column = torch.randint(width, (len(x), 1, 1, 1), device=x.device)
+    rows = torch.arange(height, device=x.device)[None, None, :, None]
+    columns = torch.arange(width, device=x.device)[None, None, None, :]
+    inside = ((rows - row).abs() <= height // 4) & ((columns - column).abs() <= width // 4)
+    return torch.where(inside, 0.0, x)
+
+
+def _uniform(count: int, device: torch.device) -> Tensor:
+    """In [−1, 1]."""
+    return 2 * torch.rand(count, device=device) - 1

@@ -1,0 +1,137 @@
+"""Comparisons: fair, resumable, and their figures are those of the runs."""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclp.experiments.compare import compare, markdown
+from cclp.training.run import Stopped
+from tests.runs import tiny_config
+from tests.test_cli import call
+from tests.test_run import after
+
+METHODS = ["supervised", "cclp", "entropy"]
+COMMAND = ["compare", "digits", "--labels", "20", "--steps", "10", "--seeds", "2", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("compare") / "out"
+    compare(tiny_config(steps=10), METHODS, [3, 4], out)
+    return out
+
+
+def result(run: Path) -> dict[str, float]:
+    content: dict[str, float] = json.loads((run / "result.json").read_text())
+    return content
+
+
+def test_figures_are_those_of_the_runs(done: Path) -> None:
+    table = json.loads((done / "results.json").read_text())["methods"]
+    assert [row["method"] for row in table] == METHODS
+    errors = {
+        method: [result(done / "runs" / f"{method}-seed{seed}")["error"] for seed in (3, 4)]
+        for method in METHODS
+    }
+    for row in table:
+        mine = errors[row["method"]]
+        assert list(row["errors"]) == ["3", "4"]
+        assert row["mean"] == pytest.approx(statistics.fmean(mine))
+        assert row["standard_deviation"] == pytest.approx(statistics.stdev(mine))
+        if row["method"] == "cclp":
+            assert row["to_cclp"] is None
+        else:
+            paired = [a - b for a, b in zip(mine, errors["cclp"], strict=True)]
+            assert row["to_cclp"] == pytest.approx(statistics.fmean(paired))
+            assert row["to_cclp_standard_deviation"] == pytest.approx(statistics.stdev(paired))
+    assert table[0]["steps_relative_to_supervised"] == 1
+    assert (done / "figure.png").read_bytes().startswith(b"\x89PNG")
+    lines = (done / "results.md").read_text().splitlines()
+    best = min(table, key=lambda row: row["mean"])
+    assert lines[2].startswith(f"| {best['method']} | {100 * best['mean']:.2f} ± ")
+
+
+def test_runs_differ_in_method_and_seed_only(done: Path) -> None:
+    abouts = {
+        path.name: json.loads((path / "config.json").read_text())
+        for path in (done / "runs").iterdir()
+    }
+    assert len(abouts) == 6
+    assert abouts["cclp-seed3"]["labeled"] == abouts["entropy-seed3"]["labeled"]
+    assert abouts["cclp-seed3"]["labeled"] != abouts["cclp-seed4"]["labeled"]
+    kept = [{**about["config"], "method": 0, "seed": 0} for about in abouts.values()]
+    assert all(config == kept[0] for config in kept)
+
+
+def test_a_stopped_comparison_ends_as_an_undisturbed_one(done: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    config = tiny_config(steps=10)
+    for steps in (4, 13):
+        with pytest.raises(Stopped):
+            compare(config, METHODS, [3, 4], out, should_stop=after(steps))
+    compare(config, METHODS, [3, 4], out)
+    stopped, whole = (
+        json.loads((path / "results.json").read_text())["methods"] for path in (out, done)
+    )
+    assert [row["errors"] for row in stopped] == [row["errors"] for row in whole]
+    before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/result.json")}
+    compare(config, METHODS, [3, 4], out)  # nothing is left to do
+    assert before == {path: path.stat().st_mtime_ns for path in out.glob("runs/*/result.json")}
+
+
+def test_other_settings_need_another_directory(done: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds a comparison with other settings"):
+        compare(tiny_config(steps=11), METHODS, [3], done)
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(ValueError, match="exists and is no comparison"):
+        compare(tiny_config(steps=10), METHODS, [3], tmp_path)
+    with pytest.raises(ValueError, match="methods must be different"):
+        compare(tiny_config(steps=10), ["cclp", "cclp"], [3], tmp_path / "new")
+
+
+def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    methods = ["--methods", "supervised,cclp+entropy", "--weight", "entropy=0.2"]
+    assert call(*COMMAND, *methods, "--out", str(out)) == 0
+    printed = capsys.readouterr().out
+    assert "| cclp+entropy | " in printed
+    assert printed.endswith(f"comparison: {out}\n")
+    config = json.loads((out / "runs" / "cclp+entropy-seed1" / "config.json").read_text())["config"]
+    assert config["weights"] == {"entropy": 0.2}
+    assert config["evaluate_every"] == 10
+    plain = json.loads((out / "runs" / "supervised-seed1" / "config.json").read_text())["config"]
+    assert plain["weights"] == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--methods cclp,vta", "method must be one of"),
+        ("--methods cclp --weight vat=1", "--weight vat: must be METHOD=W, of cclp"),
+        ("--methods cclp --weight 1", "must be METHOD=W"),
+        ("--methods cclp --weight cclp=much", "must be a number or METHOD=number"),
+        ("--seeds 0", "seeds must be at least 1, got 0"),
+    ],
+)
+def test_mistakes(
+    arguments: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("compare", "digits", *arguments.split()) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    empty: dict[str, Any] = {
+        "method": "vat", "errors": {}, "mean": None, "standard_deviation": None, "to_cclp": None,
+        "to_cclp_standard_deviation": None, "steps_relative_to_supervised": None,
+    }  # fmt: skip
+    assert markdown([empty]).splitlines()[2] == "| vat | – | 0 | – | – |"

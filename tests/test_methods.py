@@ -1,0 +1,331 @@
+"""Every method: a value computed by hand, and gradients where they should be and nowhere else."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cclp.methods import METHODS, make_methods, method_parts
+from cclp.methods.augment import strong, weak
+from cclp.methods.base import Method, Step, kept_statistics, ramp_up
+from cclp.methods.entropy import Entropy
+from cclp.methods.fixmatch import FixMatch
+from cclp.methods.lba import LBA, association
+from cclp.methods.mean_teacher import MeanTeacher
+from cclp.methods.pi_model import PiModel
+from cclp.methods.pseudo_label import PseudoLabel
+from cclp.methods.vat import VAT, divergence
+from cclp.nets import Net, mlp
+from cclp.training.loop import Objective
+
+PEERS = [name for name in METHODS if name not in ("supervised", "cclp")]
+ON_EMBEDDINGS = ("lba",)  # they leave the classifier alone
+
+
+def quiet_net(features: nn.Module, classes: int = 2, size: int = 2) -> Net:
+    """A net without noise whose classifier hands its inputs on."""
+    net = Net(features, size, classes, dropout=0.0)
+    linear = net.classifier[1]
+    assert isinstance(linear, nn.Linear)
+    with torch.no_grad():
+        linear.weight.copy_(torch.eye(classes, size))
+        linear.bias.zero_()
+    return net
+
+
+def make_step(
+    net: Net, x_unlabeled: Tensor | None, *, progress: float = 1.0, labeled: Tensor | None = None
+) -> Step:
+    x = torch.eye(2) if labeled is None else labeled
+    z = net.features(x)
+    z_unlabeled = None if x_unlabeled is None else net.features(x_unlabeled)
+    labels = torch.arange(len(x)) % 2
+    return Step(net, x, labels, x_unlabeled, z, z_unlabeled, net.classifier(z), progress)
+
+
+def value(method: Method, step: Step) -> float:
+    return float(sum(term.item() for term in method(step).values()))
+
+
+LN3 = math.log(3)
+X = torch.tensor([[LN3, 0.0], [0.0, 0.0]])  # predictions (3/4, 1/4) and (1/2, 1/2)
+
+
+def test_entropy_by_hand() -> None:
+    step = make_step(quiet_net(nn.Identity()), X)
+    expected = (-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)) + math.log(2)) / 2
+    assert value(Entropy(2), step) == pytest.approx(expected, rel=1e-6)
+    assert value(Entropy(2, weight=0.3), step) == pytest.approx(0.3 * expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "expected"),
+    [
+        (0.0, (-math.log(0.75) - math.log(0.5)) / 2),
+        (0.7, -math.log(0.75) / 2),  # of two samples one is sure enough
+        (0.8, 0.0),
+    ],
+)
+def test_pseudo_label_by_hand(threshold: float, expected: float) -> None:
+    step = make_step(quiet_net(nn.Identity()), X)
+    method = PseudoLabel(2, threshold=threshold)
+    assert value(method, step) == pytest.approx(expected, rel=1e-6)
+    early = make_step(quiet_net(nn.Identity()), X, progress=0.2)
+    assert value(method, early) == pytest.approx(expected * ramp_up(0.2, 0.4), rel=1e-6)
+
+
+class Swing(nn.Module):
+    """The first pass as it is, the second the other way round, and so on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        return x if self.passes % 2 else x.flip(1)
+
+
+def test_pi_model_by_hand() -> None:
+    net = quiet_net(Swing())
+    z = net.features(X)
+    step = Step(net, X, torch.tensor([0, 1]), X, z, z, net.classifier(z), 1.0)
+    # (3/4, 1/4) against (1/4, 3/4): 2 · (1/2)²; the other sample is the same both times
+    assert value(PiModel(2, weight=1), step) == pytest.approx(0.5 / 2, rel=1e-6)
+
+
+def test_pi_model_augments_the_second_pass() -> None:
+    net = quiet_net(nn.Identity())
+    assert value(PiModel(2, weight=1), make_step(net, X)) == 0
+    turned = PiModel(2, weight=1, augment=lambda x: x.flip(1))
+    assert value(turned, make_step(net, X)) == pytest.approx(0.25, rel=1e-6)
+
+
+def test_mean_teacher_by_hand() -> None:
+    net = quiet_net(nn.Linear(2, 2, bias=False))
+    first = nn.Parameter(torch.eye(2))
+    net.features.weight = first  # the only one
+    method = MeanTeacher(2, weight=1, decay=0.75)
+    method.attach(net)
+    assert value(method, make_step(net, X)) == 0  # the teacher begins as the student
+    with torch.no_grad():
+        first.copy_(torch.eye(2).flip(0))
+    assert value(method, make_step(net, X)) == pytest.approx(0.25, rel=1e-6)
+    expected = torch.eye(2)
+    for decay in (1 / 2, 2 / 3, 3 / 4, 3 / 4):  # 1 − 1/(t + 1), up to 0.75
+        method.after_step(net)
+        expected = decay * expected + (1 - decay) * torch.eye(2).flip(0)
+        torch.testing.assert_close(next(method.teacher.features.parameters()), expected)
+
+
+def test_vat_by_hand() -> None:
+    """Logits (a x, 0): the worst direction is the first axis, either way."""
+    features = nn.Linear(2, 2, bias=False)
+    net = quiet_net(features)
+    with torch.no_grad():
+        features.weight.copy_(torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
+    x = torch.tensor([[0.5, 3.0]])
+    torch.manual_seed(0)
+    found = value(VAT(2, radius=0.1), make_step(net, x))
+    size = 0.1 * math.sqrt(2)
+
+    def kl(p: float, q: float) -> float:
+        return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+
+    p, *moved = (1 / (1 + math.exp(-2 * at)) for at in (0.5, 0.5 + size, 0.5 - size))
+    assert min(abs(found - kl(p, q)) for q in moved) < 1e-7
+    torch.testing.assert_close(divergence(X, X.flip(1)).item(), 0.25 * LN3, rtol=1e-6, atol=0)
+
+
+def test_vat_is_worse_than_chance_and_has_no_side_effects() -> None:
+    torch.manual_seed(0)
+    net = mlp(64, 10, hidden_sizes=[32], noise=0.3)
+    x = torch.randn(50, 64)
+    before = {name: t.clone() for name, t in net.named_buffers()}
+    z = net.features(x)
+    step = Step(net, x, torch.arange(50) % 10, x, z, z, net.classifier(z), 1.0)
+    after_one_pass = {name: t.clone() for name, t in net.named_buffers()}
+    assert not torch.equal(
+        before["features.3.running_mean"], after_one_pass["features.3.running_mean"]
+    )
+    state = torch.get_rng_state()
+    terms = VAT(10)(step)
+    assert all(parameter.grad is None for parameter in net.parameters())
+    torch.testing.assert_close(dict(net.named_buffers()), after_one_pass, rtol=0, atol=0)
+    for iterations, least in ((1, 1.5), (4, 1.5)):
+        torch.set_rng_state(state)
+        worst = VAT(10, iterations=iterations)(step)["vat"].item()
+        with kept_statistics(net):
+            torch.manual_seed(5)
+            clean = net(x).detach()
+            r = torch.randn_like(x)
+            torch.manual_seed(5)
+            chance = divergence(clean, net(x + 0.2 * 8 * r / r.norm(dim=1, keepdim=True))).item()
+        assert worst > least * chance
+    assert terms["vat"].requires_grad
+
+
+def test_vat_with_entropy() -> None:
+    step = make_step(quiet_net(nn.Identity()), X)
+    terms = VAT(2, entropy=0.5)(step)
+    assert terms["vat_entropy"].item() == pytest.approx(0.5 * value(Entropy(2), step), rel=1e-6)
+    assert set(VAT(2)(step)) == {"vat"}
+
+
+def test_lba_by_hand() -> None:
+    """Two labeled samples, two unlabeled ones; M = [[ln 3, 0], [0, ln 3]]."""
+    z_labeled, z_unlabeled = torch.eye(2), LN3 * torch.eye(2)
+    walker, visit = association(z_labeled, torch.tensor([0, 1]), z_unlabeled)
+    # there and back again: 3/4 · 3/4 + 1/4 · 1/4
+    assert walker.item() == pytest.approx(-math.log(0.625), rel=1e-6)
+    assert visit.item() == pytest.approx(math.log(2), rel=1e-6)
+    walker, _ = association(z_labeled, torch.tensor([0, 0]), z_unlabeled)
+    assert walker.item() == pytest.approx(-0.5 * math.log(0.625) - 0.5 * math.log(0.375), rel=1e-6)
+    step = make_step(quiet_net(nn.Identity()), z_unlabeled)
+    terms = LBA(2, weight=2, visit=0.25)(step)
+    assert terms["walker"].item() == pytest.approx(-2 * math.log(0.625), rel=1e-6)
+    assert terms["visit"].item() == pytest.approx(0.5 * math.log(2), rel=1e-6)
+
+
+def test_fixmatch_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cclp.methods.fixmatch.weak", lambda x: x)
+    monkeypatch.setattr("cclp.methods.fixmatch.strong", lambda x: x.flip(1))
+    step = make_step(quiet_net(nn.Identity()), X)
+    # the first sample is sure (3/4) of a class that its strong version gives 1/4
+    assert value(FixMatch(2, threshold=0.7), step) == pytest.approx(-math.log(0.25) / 2, rel=1e-6)
+    assert value(FixMatch(2, threshold=0.8), step) == 0
+
+
+def digits_step(method: str, *, unlabeled: bool = True) -> tuple[Objective, dict[str, Tensor]]:
+    torch.manual_seed(0)
+    settings: dict[str, Any] = {"pseudo_label": {"threshold": 0.0}, "fixmatch": {"threshold": 0.0}}
+    objective = Objective(
+        nn.Identity(), mlp(16, 4, hidden_sizes=[8]), make_methods(method, 4, settings)
+    )
+    x = torch.randn(60, 16)
+    y = torch.arange(20) % 4
+    terms, _, _ = objective(x[:20], y, x[20:] if unlabeled else None, 0.5)
+    return objective, terms
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_gradients_are_where_they_should_be(name: str) -> None:
+    objective, terms = digits_step(name)
+    mine = [term for key, term in terms.items() if key != "cross_entropy"]
+    assert mine
+    torch.stack(mine).sum().backward()  # type: ignore[no-untyped-call]
+    for parameter in objective.net.features.parameters():
+        assert parameter.grad is not None
+    norms = [p.grad.norm() for p in objective.net.features.parameters() if p.grad is not None]
+    assert sum(norms) > 0
+    for parameter in objective.net.classifier.parameters():
+        if name in ON_EMBEDDINGS:
+            assert parameter.grad is None
+        else:
+            assert parameter.grad is not None
+            assert parameter.grad.norm() > 0
+    for method in objective.methods:
+        for parameter in method.parameters():
+            assert parameter.grad is None  # a teacher is not trained
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_without_unlabeled_samples_there_is_no_term(name: str) -> None:
+    _, terms = digits_step(name, unlabeled=False)
+    assert set(terms) == {"cross_entropy"}
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_under_bfloat16_terms_stay_in_float32_and_close(name: str) -> None:
+    _, exact = digits_step(name)
+    with torch.autocast("cpu", torch.bfloat16):
+        _, rough = digits_step(name)
+    for key, term in rough.items():
+        assert term.isfinite()
+        if key != "cross_entropy":
+            assert term.dtype == torch.float32
+            torch.testing.assert_close(term, exact[key], rtol=0.35, atol=0.05)
+
+
+@pytest.mark.parametrize("name", [name for name in PEERS if name != "mean_teacher"])
+def test_a_method_leaves_the_batch_statistics_alone(name: str) -> None:
+    """They come from one pass over each sample as it is, whatever the method adds."""
+    plain, _ = digits_step("supervised")
+    other, _ = digits_step(name)
+    plain_state, state = dict(plain.net.named_buffers()), dict(other.net.named_buffers())
+    assert state["features.3.num_batches_tracked"] == 2  # labeled and unlabeled
+    torch.testing.assert_close(state, plain_state, rtol=0, atol=0)
+
+
+def test_composition() -> None:
+    assert method_parts("cclp+vat") == ["cclp", "vat"]
+    assert method_parts("supervised") == []
+    assert method_parts("cclp+mine.py:Mine") == ["cclp", "mine.py:Mine"]
+    for wrong in ("cclp+", "+", "cclp+cclp", "cclp+vta", ""):
+        with pytest.raises(ValueError, match="method"):
+            method_parts(wrong)
+    _, terms = digits_step("cclp+vat+entropy")
+    assert list(terms) == ["cross_entropy", "cclp", "vat", "entropy"]
+    _, alone = digits_step("entropy")
+    assert alone["entropy"].item() > 0
+
+
+def test_the_teacher_is_evaluated_and_differs_from_the_student() -> None:
+    objective, terms = digits_step("mean_teacher")
+    assert objective.network_name == "methods.1.teacher"
+    assert digits_step("vat")[0].network_name == "net"
+    optimizer = torch.optim.SGD([p for p in objective.parameters() if p.requires_grad], lr=0.1)
+    torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    objective.after_step()
+    student, teacher = objective.net, objective.network
+    assert student is not teacher
+    for (name, mine), theirs in zip(student.named_parameters(), teacher.parameters(), strict=True):
+        assert not torch.equal(mine, theirs), name
+        assert mine.data_ptr() != theirs.data_ptr()
+
+
+@pytest.mark.parametrize("change", [weak, strong])
+@pytest.mark.parametrize("shape", [(50, 1, 28, 28), (50, 3, 16, 20), (50, 30)])
+def test_changes_are_small_and_each_samples_own(change: Any, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, *shape[1:]).expand(shape).contiguous()
+    if x.ndim == 4:
+        x = torch.nn.functional.avg_pool2d(x, 9, 1, 4) * 6  # smooth, as images are
+    changed = change(x)
+    assert changed.shape == x.shape
+    assert changed.isfinite().all()
+    flat = changed.flatten(1)
+    assert torch.pdist(flat).min() > 0
+    correlation = torch.corrcoef(torch.stack([x.flatten(), changed.flatten()]))[0, 1]
+    assert correlation > (0.3 if change is strong else 0.5)
+    assert correlation < 0.999
+
+
+def test_images_are_moved_not_flipped() -> None:
+    x = torch.zeros(200, 1, 16, 16)
+    x[:, :, 7:9, 7:9] = 1
+    torch.manual_seed(0)
+    moved = weak(x)
+    rows = torch.arange(16.0)
+    centre = (moved.sum((1, 3)) * rows).sum(1) / moved.sum((1, 2, 3))
+    assert 5.4 < centre.min() < 6.5
+    assert 8.5 < centre.max() < 9.6
+    torch.testing.assert_close(moved.sum((1, 2, 3)), torch.full((200,), 4.0), rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        (Entropy, {"weight": -1}, "weight must be at least 0"),
+        (PseudoLabel, {"threshold": -0.1}, "threshold must be at least 0"),
+        (MeanTeacher, {"decay": 1.0}, "decay must be below 1"),
+        (VAT, {"radius": 0}, "radius must be finite and above 0"),
+        (VAT, {"iterations": 0}, "iterations must be at least 1"),
+    ],
+)
+def test_settings_are_checked(method: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        method(10, **settings)
