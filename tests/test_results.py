@@ -56,6 +56,22 @@ def test_short_runs_say_what_they_are(run: str, verified: bool, said: str) -> No
     assert f"{100 * content['error']:.2f} % error on {content['samples']:,} test samples" in page
 
 
+def test_comparison() -> None:
+    tables = {
+        labels: {
+            row["method"]: row for row in result(f"compare-digits-{labels}/results.json")["methods"]
+        }
+        for labels in (10, 50, 100)
+    }
+    for method in tables[50]:
+        cells = [tables[labels][method] for labels in (10, 50, 100)]
+        assert all(len(cell["errors"]) == 5 for cell in cells)
+        said = " | ".join(
+            f"{100 * cell['mean']:.1f} ± {100 * cell['standard_deviation']:.1f}" for cell in cells
+        )
+        assert f"| {method} | {said} | " in README
+
+
 def test_loop() -> None:
     content = result("training-benchmark.json")
     assert f"{content['loop_over_bare']:.2f} times the bare" in README

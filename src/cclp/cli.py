@@ -104,7 +104,7 @@ def command() -> None:
     """Few labels, many unlabeled samples: one accurate classifier."""
 
 
-@command.command()
+@command.command(short_help="Train a classifier from few labels.")
 @click.argument("data", default="digits")
 @click.option(
     "--labels",
@@ -238,7 +238,7 @@ def train(
     )
 
 
-@command.command()
+@command.command(short_help="Several methods on the same splits, network and steps.")
 @click.argument("data", default="digits")
 @click.option(
     "--methods",
@@ -310,7 +310,7 @@ def compare(
     click.echo(f"comparison: {out}")
 
 
-@command.command()
+@command.command(short_help="Measure a trained network on labeled data.")
 @_run
 @click.argument("data", required=False)
 @_label
@@ -343,7 +343,7 @@ def evaluate(run: Path, data: str | None, no_verify: bool, quiet: bool, **option
     click.echo(f"error {found.error:.2%} on {found.confusion.sum()} samples ({found.what}{unlike})")
 
 
-@command.command()
+@command.command(short_help="Classes of files, as a table.")
 @_run
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_path("--out", "A .csv file to write.  [default: standard output]")
@@ -383,7 +383,7 @@ def predict(
         click.echo(f"{count} predictions: {out}")
 
 
-@command.command()
+@command.command(short_help="One HTML page about one run or several.")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_path("--out", "The page.  [default: report.html in the run; here, for several]")
 def report(runs: tuple[Path, ...], out: Path | None) -> None:

@@ -112,23 +112,26 @@ def _claim(out: Path, about: dict[str, Any]) -> None:
 
 def write_results(out: Path, methods: Sequence[str]) -> list[Row]:
     """Read all finished runs of a comparison and write what they say together."""
-    rows = [_read(out / "runs", method) for method in methods]
+    results = [
+        read_json(path.parent, "result.json") | {"folder": path.parent}
+        for path in sorted((out / "runs").glob("*/result.json"))
+    ]
+    rows = [_row(method, results) for method in methods]
     table = [_summary(row, rows) for row in rows]
-    write_json(out / "results.json", {"methods": table})
+    environment = results[0]["environment"] if results else None
+    write_json(out / "results.json", {"methods": table, "environment": environment})
     write_bytes(out / "results.md", markdown(table).encode())
     write_bytes(out / "figure.png", figure(rows))
     return rows
 
 
-def _read(runs: Path, method: str) -> Row:
+def _row(method: str, results: list[dict[str, Any]]) -> Row:
     errors, seconds = {}, []
-    for path in sorted(runs.glob("*-seed*/result.json")):
-        result = read_json(path.parent, "result.json")
+    for result in results:
         if result["method"] == method and result["error"] is not None:
             errors[int(result["seed"])] = float(result["error"])
-            seconds += [
-                line["step_seconds"] for line in Metrics(path.parent / "metrics.jsonl").lines()
-            ]
+            lines = Metrics(result["folder"] / "metrics.jsonl").lines()
+            seconds += [line["step_seconds"] for line in lines]
     return Row(
         method, dict(sorted(errors.items())), statistics.median(seconds) if seconds else None
     )

@@ -38,7 +38,7 @@ class MeanTeacher(Method):
         num_classes: int,
         weight: float = 10.0,
         *,
-        decay: float = 0.99,
+        decay: float = 0.95,
         ramp: float = 0.4,
         augment: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
