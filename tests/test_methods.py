@@ -194,7 +194,8 @@ def test_fixmatch_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cclp.methods.fixmatch.strong", lambda x: x.flip(1))
     step = make_step(quiet_net(nn.Identity()), X)
     # the first sample is sure (3/4) of a class that its strong version gives 1/4
-    assert value(FixMatch(2, threshold=0.7), step) == pytest.approx(-math.log(0.25) / 2, rel=1e-6)
+    expected = -math.log(0.25) / 2
+    assert value(FixMatch(2, weight=1, threshold=0.7), step) == pytest.approx(expected, rel=1e-6)
     assert value(FixMatch(2, threshold=0.8), step) == 0
 
 
