@@ -1,6 +1,7 @@
 """Checks of plain values: errors name the argument, what came and what was expected."""
 
 import math
+from collections.abc import Mapping
 from numbers import Integral, Real
 
 
@@ -32,3 +33,10 @@ def check_integer(name: str, value: object, *, least: int) -> int:
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
     return int(value)
+
+
+def refuse_options(given: Mapping[str, object], why: str) -> None:
+    """Of options by name, refuse those that were given, rather than ignore them in silence."""
+    for name, value in given.items():
+        if value is not None and value is not False and value != ():
+            raise ValueError(f"--{name.replace('_', '-')} {why}: leave it out")

@@ -15,12 +15,12 @@ import click
 from click.core import ParameterSource
 
 import cclp
-from cclp.checks import check_integer
+from cclp.checks import check_integer, refuse_options
 from cclp.data import catalog
 from cclp.data.catalog import CATALOG
 from cclp.data.load import find_kind
 from cclp.files import write_bytes
-from cclp.methods import METHODS, method_parts
+from cclp.methods import METHODS, file_name, method_parts
 from cclp.progress import make_reporter
 from cclp.training.config import ACCELERATORS, NORMALIZATIONS, PRECISIONS, Config
 from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
@@ -69,6 +69,12 @@ def _path(flag: str, text: str, metavar: str = "PATH") -> Callable[..., Any]:
     return click.option(flag, type=click.Path(path_type=Path), metavar=metavar, help=text)
 
 
+_labels = click.option(
+    "--labels",
+    type=LabelCount(),
+    help="Labeled samples, in equal shares of the classes.  [default: 100; of your own data all]",
+)
+_steps = click.option("--steps", type=int, help="Training steps.  [default: the recipe's]")
 _run = click.argument("run", type=click.Path(path_type=Path))
 _data_dir = _path(
     "--data-dir",
@@ -106,11 +112,7 @@ def command() -> None:
 
 @command.command(short_help="Train a classifier from few labels.")
 @click.argument("data", default="digits")
-@click.option(
-    "--labels",
-    type=LabelCount(),
-    help="Labeled samples, in equal shares of the classes.  [default: 100; of your own data all]",
-)
+@_labels
 @click.option(
     "--method",
     default="cclp",
@@ -138,7 +140,7 @@ def command() -> None:
 @_label
 @_skip_bad
 @_net
-@click.option("--steps", type=int, help="Training steps.  [default: the recipe's]")
+@_steps
 @click.option("--learning-rate", type=float, help="Largest one.  [default: the recipe's]")
 @click.option(
     "--weight",
@@ -247,13 +249,9 @@ def train(
     "cclp+vat.",
 )
 @click.option("--seeds", type=int, default=5, help="So many labeled sets and first weights.")
-@click.option(
-    "--labels",
-    type=LabelCount(),
-    help="Labeled samples, in equal shares of the classes.  [default: 100; of your own data all]",
-)
+@_labels
 @click.option("--recipe", type=click.Choice(list(RECIPES)), help="Of all runs, as in cclp train.")
-@click.option("--steps", type=int, help="Training steps.  [default: the recipe's]")
+@_steps
 @click.option(
     "--weight", "weights", type=Weight(), multiple=True, help="METHOD=W, wherever it is a part."
 )
@@ -270,7 +268,6 @@ def compare(
     methods: str,
     seeds: int,
     out: Path | None,
-    steps: int | None,
     weights: tuple[tuple[str, float], ...],
     quiet: bool,
     **options: Any,
@@ -288,15 +285,10 @@ def compare(
     for name, _ in weights:
         if name not in parts:
             raise ValueError(f"--weight {name or '…'}: must be METHOD=W, of {', '.join(parts)}")
-    config = make_config(**options, steps=steps)
-    config = replace(
-        config,
-        evaluate_every=config.recipe.steps,
-        method="+".join(sorted(parts)) or "supervised",
-        weights=dict(weights),
-    )
-    labels = "all" if config.labels is None else config.labels
-    out = out or Path("runs", f"compare-{Path(config.data).stem}-{labels}")
+    method = "+".join(sorted(parts)) or "supervised"
+    config = make_config(**options, method=method, weights=weights)
+    config = replace(config, evaluate_every=config.recipe.steps)
+    out = out or Path("runs", f"compare-{_data_name(config)}")
     from cclp.experiments.compare import compare as run_comparison
     from cclp.training.run import Stopped
 
@@ -461,11 +453,14 @@ def make_config(
     method = options.get("method", "cclp")
     parts = method_parts(method)
     if not parts:
-        _refuse({**overrides, "weight": weights}, ("weight", "unlabeled_batch"), "supervised")
+        unused = {"weight": weights, "unlabeled_batch": overrides.get("unlabeled_batch")}
+        refuse_options(unused, "has no effect with supervised")
     if "cclp" not in parts:
-        _refuse(overrides, CCLP_ONLY, f"--method {method}")
+        unused = {name: overrides.get(name) for name in CCLP_ONLY}
+        refuse_options(unused, f"has no effect with --method {method}")
     if made.similarity != "euclidean":
-        _refuse(overrides, ("bandwidth",), f"--similarity {made.similarity}")
+        unused = {"bandwidth": overrides.get("bandwidth")}
+        refuse_options(unused, f"has no effect with --similarity {made.similarity}")
     return Config(
         data=data if data in CATALOG else str(Path(data).resolve()),
         labels=None if labels == "all" else int(labels),
@@ -490,17 +485,14 @@ def _weights(given: tuple[tuple[str, float], ...], parts: list[str]) -> dict[str
     return found
 
 
-def _refuse(given: dict[str, Any], names: tuple[str, ...], where: str) -> None:
-    """Rather than ignore an option in silence."""
-    for name in names:
-        if given.get(name) not in (None, ()):
-            raise ValueError(f"--{name.replace('_', '-')} has no effect with {where}: leave it out")
-
-
 def _run_name(config: Config) -> str:
+    method = file_name(config.method)
+    return f"{_data_name(config)}-{config.recipe.name}-{method}-seed{config.seed}"
+
+
+def _data_name(config: Config) -> str:
     labels = "all" if config.labels is None else config.labels
-    data, method = Path(config.data).stem, config.method.replace(":", "-").replace("/", "-")
-    return f"{data}-{labels}-{config.recipe.name}-{method}-seed{config.seed}"
+    return f"{Path(config.data).stem}-{labels}"
 
 
 class StopOnSignal:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
+from cclp.checks import refuse_options
 from cclp.data.catalog import CATALOG, load_published
 from cclp.data.form import Dataset, Form
 from cclp.data.own import kind_of, load_own
@@ -52,7 +53,10 @@ def load(
     """
     find_kind(data)
     if data not in CATALOG:
-        _refuse({"no-verify": not verify, "data-dir": data_dir}, f"published data, not for {data}")
+        refuse_options(
+            {"no_verify": not verify, "data_dir": data_dir},
+            f"is for published data, not for {data}",
+        )
         return load_own(
             Path(data),
             image_size=image_size,
@@ -61,9 +65,9 @@ def load(
             form=form,
             report=report,
         )
-    _refuse(
-        {"image-size": image_size, "label": label, "skip-bad": skip_bad},
-        f"your own files, not for {data}",
+    refuse_options(
+        {"image_size": image_size, "label": label, "skip_bad": skip_bad},
+        f"is for your own files, not for {data}",
     )
     found = load_published(data, data_dir, verify=verify, report=report)
     if form is not None and found.form != form:
@@ -73,10 +77,3 @@ def load(
             f"{', '.join(found.form.classes)} and {found.form.shape} up to {found.form.white}"
         )
     return found
-
-
-def _refuse(options: dict[str, object], what: str) -> None:
-    """Rather than ignore an option in silence."""
-    for name, given in options.items():
-        if given:
-            raise ValueError(f"--{name} is for {what}: leave it out")

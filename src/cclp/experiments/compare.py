@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cclp.files import write_bytes, write_json
-from cclp.methods import method_parts
+from cclp.methods import file_name, method_parts
 from cclp.progress import Reporter
 from cclp.training.config import Config
 from cclp.training.directory import Metrics, read_json
@@ -74,7 +74,7 @@ def compare(
     _claim(out, {"config": {**config.to_json(), "method": None, "seed": None}})
     for seed in seeds:  # seed by seed, so that an unfinished comparison is a fair one
         for method in methods:
-            folder = out / "runs" / f"{method.replace(':', '-').replace('/', '-')}-seed{seed}"
+            folder = out / "runs" / f"{file_name(method)}-seed{seed}"
             if (folder / "result.json").exists():
                 continue
             if (folder / "config.json").exists():
@@ -142,15 +142,8 @@ def _summary(row: Row, rows: list[Row]) -> dict[str, Any]:
     by_name = {other.method: other for other in rows}
     base, reference = by_name.get(BASELINE), by_name.get(REFERENCE)
     errors = list(row.errors.values())
-    paired = (
-        [
-            row.errors[seed] - reference.errors[seed]
-            for seed in row.errors
-            if seed in reference.errors
-        ]
-        if reference is not None and reference is not row
-        else []
-    )
+    others = reference.errors if reference is not None and reference is not row else {}
+    paired = [error - others[seed] for seed, error in row.errors.items() if seed in others]
     relative = (
         row.step_seconds / base.step_seconds
         if base is not None and base.step_seconds and row.step_seconds
@@ -188,9 +181,8 @@ def markdown(table: list[dict[str, Any]]) -> str:
 def _spread(mean: float | None, deviation: float | None, sign: str = "") -> str:
     if mean is None:
         return "–"
-    return f"{100 * mean:{sign}.2f}" + (
-        f" ± {100 * deviation:.2f}" if deviation is not None else ""
-    )
+    spread = "" if deviation is None else f" ± {100 * deviation:.2f}"
+    return f"{100 * mean:{sign}.2f}{spread}"
 
 
 def _number(value: float | None) -> str:

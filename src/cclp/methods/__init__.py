@@ -45,6 +45,11 @@ def method_parts(name: str) -> list[str]:
     return [part for part in parts if part != "supervised"]
 
 
+def file_name(name: str) -> str:
+    """A method's name as part of a file's: a user's own may hold a path."""
+    return name.replace(":", "-").replace("/", "-")
+
+
 def make_methods(
     name: str, num_classes: int, settings: Mapping[str, Mapping[str, Any]]
 ) -> list["Method"]:

@@ -51,7 +51,8 @@ class VAT(Method):
             return {}
         net, x = step.net, step.x_unlabeled.detach()
         size = x[0].numel() ** 0.5
-        with kept_statistics(net), same_noise(x.device) as again:
+        again = same_noise(x.device)
+        with kept_statistics(net):
             with again(), torch.no_grad():
                 clean = net(x).float()
             direction = _unit(torch.randn_like(x))
@@ -85,8 +86,7 @@ def _unit(direction: Tensor) -> Tensor:
     return (flat / torch.where(norm > 0, norm, 1)).reshape(direction.shape)
 
 
-@contextmanager
-def same_noise(device: torch.device) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+def same_noise(device: torch.device) -> Callable[[], AbstractContextManager[None]]:
     """Gives a context in which random numbers are the same each time it is entered."""
     seed = int(torch.randint(2**62, ()).item())
 
@@ -96,4 +96,4 @@ def same_noise(device: torch.device) -> Iterator[Callable[[], AbstractContextMan
             torch.manual_seed(seed)
             yield
 
-    yield again
+    return again

@@ -8,11 +8,11 @@ import numpy as np
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
+from cclp.checks import refuse_options
 from cclp.data.form import Dataset, Form
 from cclp.data.load import load
 from cclp.data.normalize import saved_normalizer
 from cclp.data.own import read_samples
-from cclp.data.splits import make_split
 from cclp.progress import Reporter
 from cclp.training.checkpoint import does_not_fit, load_checkpoint
 from cclp.training.config import Config, named_again
@@ -20,7 +20,7 @@ from cclp.training.directory import read_run
 from cclp.training.evaluation import Measured, error_rate, measured_set, run_net
 from cclp.training.loop import Objective, make_net
 from cclp.training.machine import make_fabric
-from cclp.training.run import load_data
+from cclp.training.run import load_data, split_data
 
 
 class Evaluation(NamedTuple):
@@ -56,7 +56,6 @@ class Trained(NamedTuple):
     config: Config
     form: Form
     fingerprint: str
-    step: int
     fabric: Fabric
     objective: Objective
 
@@ -98,7 +97,7 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
         raise does_not_fit(out, checkpoint, error) from None
     fabric = make_fabric("auto", config.precision)
     objective.to(fabric.device)
-    return Trained(config, form, fingerprint, checkpoint.step, fabric, objective)
+    return Trained(config, form, fingerprint, fabric, objective)
 
 
 def evaluate(
@@ -128,13 +127,13 @@ def evaluate(
     report = report or Reporter()
     trained = open_run(out, net, report)
     if data is None:
-        for name, given in (("label", label), ("skip-bad", skip_bad), ("no-verify", not verify)):
-            if given:
-                raise ValueError(f"--{name} has no effect without DATA: leave it out")
+        refuse_options(
+            {"label": label, "skip_bad": skip_bad, "no_verify": not verify},
+            "has no effect without DATA",
+        )
         config = trained.config
         found = load_data(config, report, trained.fingerprint, moved_to=data_dir)
-        split = make_split(found.train_y, config.labels, config.held_out or 0, config.seed)
-        measured = measured_set(found, split)
+        measured = measured_set(found, split_data(config, found))
     else:
         found = load(
             data,

@@ -26,7 +26,7 @@ from cclp.data.catalog import CATALOG
 from cclp.data.form import Dataset
 from cclp.data.load import load
 from cclp.data.normalize import fit_normalizer
-from cclp.data.splits import make_split
+from cclp.data.splits import Split, make_split
 from cclp.files import write_bytes, write_json
 from cclp.methods import make_methods
 from cclp.progress import Reporter
@@ -183,7 +183,7 @@ class Run:
         checkpoint: Checkpoint | None = None,
     ) -> None:
         self.out, self.config, self.data, self.report = out, config, data, report
-        self.split = make_split(data.train_y, config.labels, config.held_out or 0, config.seed)
+        self.split = split_data(config, data)
         self.measured = measured_set(data, self.split)
         self.done = 0 if checkpoint is None else checkpoint.step
         recipe = config.recipe
@@ -420,6 +420,11 @@ def load_data(
             f"{data.fingerprint[:12]}…, expected {fingerprint[:12]}…"
         )
     return data
+
+
+def split_data(config: Config, data: Dataset) -> Split:
+    """Who is labeled, unlabeled and held out in a run."""
+    return make_split(data.train_y, config.labels, config.held_out or 0, config.seed)
 
 
 def _part_to_hold_out(data: Dataset) -> int:
