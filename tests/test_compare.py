@@ -1,17 +1,18 @@
 """Comparisons: fair, resumable, and their figures are those of the runs."""
 
 import json
+import shutil
 import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cclp.experiments.compare import compare, markdown
+from cclp.experiments.compare import compare, markdown, write_results
 from cclp.training.run import Stopped
 from tests.runs import tiny_config
 from tests.test_cli import call
-from tests.test_run import after
+from tests.test_run import Heard, after
 
 METHODS = ["supervised", "cclp", "entropy"]
 COMMAND = ["compare", "digits", "--labels", "20", "--steps", "10", "--seeds", "2", "--quiet"]
@@ -94,6 +95,39 @@ def test_other_settings_need_another_directory(done: Path, tmp_path: Path) -> No
         compare(tiny_config(steps=10), ["cclp", "cclp"], [3], tmp_path / "new")
 
 
+def test_a_comparison_begun_before_settings_had_a_name_goes_on(done: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(done, out)
+    for path in (out / "compare.json", out / "runs" / "cclp-seed3" / "config.json"):
+        about = json.loads(path.read_text())
+        assert about["config"].pop("settings") == {}
+        path.write_text(json.dumps({**about, "config": {**about["config"], "weights": {}}}))
+    (out / "runs" / "cclp-seed3" / "result.json").unlink()
+    assert [row.errors for row in compare(tiny_config(steps=10), METHODS, [3, 4], out)] == [
+        row.errors for row in write_results(done, METHODS)
+    ]
+
+
+def test_a_method_that_diverges_is_a_result(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from cclp.methods.base import Method\n"
+        "class Bang(Method):\n"
+        "    def __init__(self, num_classes): super().__init__()\n"
+        "    def forward(self, step): return {'bang': step.logits.sum() * float('nan')}\n"
+    )
+    bang = f"{own}:Bang"
+    for _ in range(2):  # going on with it does not end there either
+        report = Heard()
+        rows = compare(tiny_config(steps=2), [bang, "cclp"], [3], tmp_path / "out", report)
+        assert [(len(row.errors), row.diverged) for row in rows] == [(0, (3,)), (1, ())]
+        assert "bang = nan" in " ".join(report.said)
+        assert (
+            f"| {bang} | – | 0, 1 diverged | – | – |"
+            in (tmp_path / "out" / "results.md").read_text()
+        )
+
+
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     methods = ["--methods", "supervised,cclp+entropy", "--weight", "entropy=0.2"]
@@ -102,18 +136,19 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "| cclp+entropy | " in printed
     assert printed.endswith(f"comparison: {out}\n")
     config = json.loads((out / "runs" / "cclp+entropy-seed1" / "config.json").read_text())["config"]
-    assert config["weights"] == {"entropy": 0.2}
+    assert config["settings"] == {"entropy": {"weight": 0.2}}
     assert config["evaluate_every"] == 10
     plain = json.loads((out / "runs" / "supervised-seed1" / "config.json").read_text())["config"]
-    assert plain["weights"] == {}
+    assert plain["settings"] == {}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("--methods cclp,vta", "method must be one of"),
-        ("--methods cclp --weight vat=1", "--weight vat: must be METHOD=W, of cclp"),
-        ("--methods cclp --weight 1", "must be METHOD=W"),
+        ("--methods cclp --weight vat=1", "must name a method of cclp, got vat"),
+        ("--methods cclp --weight 1", "must name a method of cclp, got none"),
+        ("--methods cclp --setting vat.xi=1", "must name a method of cclp, got vat"),
         ("--methods cclp --weight cclp=much", "must be a number or METHOD=number"),
         ("--seeds 0", "seeds must be at least 1, got 0"),
     ],
@@ -133,7 +168,7 @@ def test_mistakes(
 
 def test_what_is_not_known_is_a_dash() -> None:
     empty: dict[str, Any] = {
-        "method": "vat", "errors": {}, "mean": None, "standard_deviation": None, "to_cclp": None,
-        "to_cclp_standard_deviation": None, "steps_relative_to_supervised": None,
+        "method": "vat", "errors": {}, "diverged": [], "mean": None, "standard_deviation": None,
+        "to_cclp": None, "to_cclp_standard_deviation": None, "steps_relative_to_supervised": None,
     }  # fmt: skip
     assert markdown([empty]).splitlines()[2] == "| vat | – | 0 | – | – |"

@@ -462,13 +462,44 @@ def test_weights_reach_the_methods(tmp_path: Path) -> None:
     terms = []
     for weight in (1.0, 0.5):
         config = tiny_config(
-            steps=1, method="entropy+cclp", weights={"entropy": weight, "cclp": 2 * weight}
+            steps=1,
+            method="entropy+cclp",
+            settings={"entropy": {"weight": weight}, "cclp": {"weight": 2 * weight}},
         )
         train(config, tmp_path / str(weight))
         line = json.loads((tmp_path / str(weight) / "metrics.jsonl").read_text().splitlines()[0])
         terms.append((line["entropy"], line["cclp"]))
     for one, half in zip(*terms, strict=True):
         assert half == pytest.approx(one / 2, rel=1e-5)
+
+
+def test_settings_reach_the_methods_from_the_command_line(tmp_path: Path) -> None:
+    """VAT + Ent, and a CCLP of the paper's footnote."""
+    given = "--method vat+cclp --setting vat.entropy=0.1 --setting cclp.propagation=symmetric"
+    assert call("train", "digits", *given.split(), "--out", str(tmp_path / "run"), *FAST) == 0
+    line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert line["vat_entropy"] > 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["settings"] == {
+        "vat": {"entropy": 0.1},
+        "cclp": {"propagation": "symmetric"},
+    }
+
+
+def test_a_users_augmentation_is_a_method_of_three_lines(tmp_path: Path) -> None:
+    """As the README shows it."""
+    own = tmp_path / "mine.py"
+    own.write_text(
+        "from cclp.methods.pi_model import PiModel\n"
+        "class Mine(PiModel):\n"
+        "    def __init__(self, num_classes, weight=30.0):\n"
+        "        super().__init__(num_classes, weight, augment=lambda x: x.flip(-1))\n"
+    )
+    found = []
+    for number, method in enumerate((f"{own}:Mine", "pi_model")):
+        out = tmp_path / str(number)
+        assert call("train", "digits", "--method", method, "--out", str(out), *FAST) == 0
+        found.append(json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])["pi_model"])
+    assert found[0] > found[1] > 0
 
 
 def test_the_example_of_an_own_method(tmp_path: Path) -> None:

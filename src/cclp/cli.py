@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -22,11 +23,12 @@ from cclp.data.load import find_kind
 from cclp.files import write_bytes
 from cclp.methods import METHODS, file_name, method_parts
 from cclp.progress import make_reporter
-from cclp.training.config import ACCELERATORS, NORMALIZATIONS, PRECISIONS, Config
+from cclp.training.config import ACCELERATORS, NORMALIZATIONS, PRECISIONS, Config, Setting
 from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
 
 USER_ERROR, FAILED = 2, 1
 CCLP_ONLY = ("chain_steps", "similarity", "bandwidth")
+OPTION_OF = {"steps": "--chain-steps", "similarity": "--similarity", "bandwidth": "--bandwidth"}
 NAMED_AGAIN = ("data_dir", "net", "method")
 
 
@@ -43,6 +45,24 @@ class Weight(click.ParamType):  # type: ignore[type-arg]
             return name, float(weight)
         except ValueError:
             self.fail(f"must be a number or METHOD=number, got {value!r}", param, ctx)
+
+
+class MethodSetting(click.ParamType):  # type: ignore[type-arg]
+    """A setting of a method, by name."""
+
+    name = "METHOD.NAME=VALUE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str, Setting]:
+        left, _, text = str(value).partition("=")
+        method, _, name = left.rpartition(".")
+        if not (method and name and text):
+            self.fail(f"must be METHOD.NAME=VALUE, as in vat.radius=0.3, got {value!r}", param, ctx)
+        for kind in (int, float):
+            with suppress(ValueError):
+                return method, name, kind(text)
+        return method, name, text
 
 
 class LabelCount(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
@@ -88,6 +108,16 @@ _no_verify = click.option(
 )
 _label = click.option("--label", metavar="COLUMN", help="Column of classes in a .csv file.")
 _skip_bad = click.option("--skip-bad", is_flag=True, help="Leave out images that cannot be read.")
+_image_size = click.option(
+    "--image-size", type=int, help="Side that images of a folder get.  [default: 32]"
+)
+_setting = click.option(
+    "--setting",
+    "settings",
+    type=MethodSetting(),
+    multiple=True,
+    help="Another setting of a method, as in vat.radius=0.3.  [default: the method's]",
+)
 _net = click.option(
     "--net",
     metavar="MY_FILE:FUNCTION",
@@ -136,7 +166,7 @@ def command() -> None:
 )
 @_data_dir
 @_no_verify
-@click.option("--image-size", type=int, help="Side that images of a folder get.  [default: 32]")
+@_image_size
 @_label
 @_skip_bad
 @_net
@@ -149,6 +179,7 @@ def command() -> None:
     multiple=True,
     help="Of the method's term; vat=0.3 for one of several.  [default: the method's or recipe's]",
 )
+@_setting
 @click.option("--chain-steps", type=int, help="S of CCLP.  [default: the recipe's]")
 @click.option(
     "--similarity", type=click.Choice(SIMILARITIES), help="Of CCLP.  [default: the recipe's]"
@@ -255,11 +286,15 @@ def train(
 @click.option(
     "--weight", "weights", type=Weight(), multiple=True, help="METHOD=W, wherever it is a part."
 )
+@_setting
 @click.option("--held-out", type=int, help="As in cclp train: for choosing settings.")
 @_path("--out", "Directory; one of the same comparison is gone on with.  [default: in runs/]")
 @_data_dir
 @_no_verify
+@_image_size
 @_label
+@_skip_bad
+@_net
 @_quiet
 @click.pass_context
 def compare(
@@ -269,6 +304,7 @@ def compare(
     seeds: int,
     out: Path | None,
     weights: tuple[tuple[str, float], ...],
+    settings: tuple[tuple[str, str, Setting], ...],
     quiet: bool,
     **options: Any,
 ) -> None:
@@ -282,11 +318,14 @@ def compare(
     check_integer("seeds", seeds, least=1)
     names = methods.split(",")
     parts = {part for name in names for part in method_parts(name)}
-    for name, _ in weights:
+    for name in [name for name, _ in weights] + [name for name, _, _ in settings]:
         if name not in parts:
-            raise ValueError(f"--weight {name or '…'}: must be METHOD=W, of {', '.join(parts)}")
+            raise ValueError(
+                f"--weight and --setting must name a method of {', '.join(sorted(parts))}, "
+                f"got {name or 'none'}"
+            )
     method = "+".join(sorted(parts)) or "supervised"
-    config = make_config(**options, method=method, weights=weights)
+    config = make_config(**options, method=method, weights=weights, settings=settings)
     config = replace(config, evaluate_every=config.recipe.steps)
     out = out or Path("runs", f"compare-{_data_name(config)}")
     from cclp.experiments.compare import compare as run_comparison
@@ -441,6 +480,7 @@ def make_config(
     net: str | None = None,
     no_verify: bool = False,
     weights: tuple[tuple[str, float], ...] = (),
+    settings: tuple[tuple[str, str, Setting], ...] = (),
     **options: Any,
 ) -> Config:
     """A configuration from the options of ``cclp train``."""
@@ -453,7 +493,8 @@ def make_config(
     method = options.get("method", "cclp")
     parts = method_parts(method)
     if not parts:
-        unused = {"weight": weights, "unlabeled_batch": overrides.get("unlabeled_batch")}
+        unused: dict[str, Any] = {"weight": weights, "setting": settings}
+        unused["unlabeled_batch"] = overrides.get("unlabeled_batch")
         refuse_options(unused, "has no effect with supervised")
     if "cclp" not in parts:
         unused = {name: overrides.get(name) for name in CCLP_ONLY}
@@ -467,21 +508,28 @@ def make_config(
         recipe=made,
         data_dir=None if data_dir is None else str(data_dir.resolve()),
         verify=not no_verify,
-        weights=_weights(weights, parts),
+        settings=_settings(weights, settings, parts),
         **options,
     )
 
 
-def _weights(given: tuple[tuple[str, float], ...], parts: list[str]) -> dict[str, float]:
-    """By method; one without a name is the only method's."""
-    found: dict[str, float] = {}
-    for name, weight in given:
-        if not name and len(parts) != 1:
+def _settings(
+    weights: tuple[tuple[str, float], ...],
+    settings: tuple[tuple[str, str, Setting], ...],
+    parts: list[str],
+) -> dict[str, dict[str, Setting]]:
+    """By method and name; a weight without a method is the only one's."""
+    found: dict[str, dict[str, Setting]] = {}
+    for method, weight in weights:
+        if not method and len(parts) != 1:
             raise ValueError(f"--weight must say whose it is, as in {parts[0]}={weight:g}")
-        name = name or parts[0]
-        if name in found:
-            raise ValueError(f"--weight is given twice for {name}")
-        found[name] = weight
+        settings += ((method or parts[0], "weight", weight),)
+    for method, name, value in settings:
+        if method == "cclp" and name in OPTION_OF:
+            raise ValueError(f"--setting cclp.{name}: use {OPTION_OF[name]}")
+        if name in found.setdefault(method, {}):
+            raise ValueError(f"the {name} of {method} is given twice")
+        found[method][name] = value
     return found
 
 

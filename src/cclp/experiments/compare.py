@@ -10,9 +10,8 @@
 """
 
 import io
-import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,11 +34,13 @@ class Row:
         method: its name.
         errors: by seed, of the runs that are finished.
         step_seconds: median of all logged steps; None if there is none.
+        diverged: seeds with which its loss did not stay finite.
     """
 
     method: str
     errors: dict[int, float]
     step_seconds: float | None
+    diverged: tuple[int, ...] = ()
 
 
 def compare(
@@ -51,6 +52,8 @@ def compare(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[Row]:
     """Train every method with every seed, what is finished already excepted.
+
+    A run whose loss does not stay finite is a result too: the others go on.
 
     Args:
         config: of all runs, but for method and seed.
@@ -71,34 +74,44 @@ def compare(
         method_parts(method)
     if len(set(methods)) != len(methods):
         raise ValueError(f"methods must be different, got {', '.join(methods)}")
-    _claim(out, {"config": {**config.to_json(), "method": None, "seed": None}})
+    _claim(out, config)
+    diverged: set[tuple[str, int]] = set()
     for seed in seeds:  # seed by seed, so that an unfinished comparison is a fair one
         for method in methods:
             folder = out / "runs" / f"{file_name(method)}-seed{seed}"
             if (folder / "result.json").exists():
                 continue
-            if (folder / "config.json").exists():
-                net = config.recipe.net  # named on this command line, or not the user's own
-                resume(
-                    folder,
-                    report,
-                    should_stop,
-                    net=net if is_user_code(net) else None,
-                    method=method if is_user_code(method) else None,
-                )
-            else:
-                parts = method_parts(method)
-                weights = {k: w for k, w in config.weights.items() if k in parts}
-                one = replace(config, method=method, seed=seed, weights=weights)
-                train(one, folder, report, should_stop)
-            write_results(out, methods)
-    return write_results(out, methods)
+            try:
+                if (folder / "config.json").exists():
+                    net = config.recipe.net  # named on this command line, or not the user's own
+                    resume(
+                        folder,
+                        report,
+                        should_stop,
+                        net=net if is_user_code(net) else None,
+                        method=method if is_user_code(method) else None,
+                    )
+                else:
+                    parts = method_parts(method)
+                    settings = {name: s for name, s in config.settings.items() if name in parts}
+                    one = replace(config, method=method, seed=seed, settings=settings)
+                    train(one, folder, report, should_stop)
+            except FloatingPointError as problem:
+                report.say(f"{method}, seed {seed}: {problem}. Going on with the others.")
+                diverged.add((method, seed))
+            write_results(out, methods, diverged)
+    return write_results(out, methods, diverged)
 
 
-def _claim(out: Path, about: dict[str, Any]) -> None:
+def _claim(out: Path, config: Config) -> None:
     """Make the directory, or make sure that it is of the same comparison."""
+    ours = {"method": config.method, "seed": config.seed}  # what its runs differ in
     if (out / "compare.json").exists():
-        if read_json(out, "compare.json") != json.loads(json.dumps(about)):
+        try:
+            same = Config.from_json({**read_json(out, "compare.json")["config"], **ours}) == config
+        except (KeyError, TypeError, ValueError):
+            same = False
+        if not same:
             raise ValueError(
                 f"{out} holds a comparison with other settings: choose another --out, or give "
                 "the settings it was begun with"
@@ -107,16 +120,31 @@ def _claim(out: Path, about: dict[str, Any]) -> None:
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} exists and is no comparison: choose another --out")
     out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "compare.json", about, new=True)
+    about = config.to_json() | dict.fromkeys(ours)
+    write_json(out / "compare.json", {"config": about}, new=True)
 
 
-def write_results(out: Path, methods: Sequence[str]) -> list[Row]:
-    """Read all finished runs of a comparison and write what they say together."""
+def write_results(
+    out: Path, methods: Sequence[str], diverged: Set[tuple[str, int]] = frozenset()
+) -> list[Row]:
+    """Read all finished runs of a comparison and write what they say together.
+
+    Args:
+        out: its directory.
+        methods: in this order.
+        diverged: methods and seeds of runs that could not be finished.
+    """
     results = [
         read_json(path.parent, "result.json") | {"folder": path.parent}
         for path in sorted((out / "runs").glob("*/result.json"))
     ]
-    rows = [_row(method, results) for method in methods]
+    rows = [
+        replace(
+            _row(method, results),
+            diverged=tuple(sorted(seed for name, seed in diverged if name == method)),
+        )
+        for method in methods
+    ]
     table = [_summary(row, rows) for row in rows]
     environment = results[0]["environment"] if results else None
     write_json(out / "results.json", {"methods": table, "environment": environment})
@@ -152,6 +180,7 @@ def _summary(row: Row, rows: list[Row]) -> dict[str, Any]:
     return {
         "method": row.method,
         "errors": {str(seed): error for seed, error in row.errors.items()},
+        "diverged": list(row.diverged),
         "mean": statistics.fmean(errors) if errors else None,
         "standard_deviation": statistics.stdev(errors) if len(errors) > 1 else None,
         "step_seconds": row.step_seconds,
@@ -171,7 +200,7 @@ def markdown(table: list[dict[str, Any]]) -> str:
         lines.append(
             f"| {row['method']} "
             f"| {_spread(row['mean'], row['standard_deviation'])} "
-            f"| {len(row['errors'])} "
+            f"| {len(row['errors'])}{_diverged(row)} "
             f"| {_spread(row['to_cclp'], row['to_cclp_standard_deviation'], '+')} "
             f"| {_number(row['steps_relative_to_supervised'])} |"
         )
@@ -183,6 +212,10 @@ def _spread(mean: float | None, deviation: float | None, sign: str = "") -> str:
         return "–"
     spread = "" if deviation is None else f" ± {100 * deviation:.2f}"
     return f"{100 * mean:{sign}.2f}{spread}"
+
+
+def _diverged(row: dict[str, Any]) -> str:
+    return f", {len(row['diverged'])} diverged" if row["diverged"] else ""
 
 
 def _number(value: float | None) -> str:

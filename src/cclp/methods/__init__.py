@@ -1,7 +1,6 @@
 """Methods by name. Importing this is cheap; torch comes with the first method made."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +58,9 @@ def make_methods(
         name: see :func:`method_parts`.
         num_classes: C.
         settings: keyword arguments of each method, by its name.
+
+    Raises:
+        ValueError: for settings that a method does not take, and whatever the user's own code does.
     """
     from cclp.methods.base import Method
 
@@ -69,7 +71,7 @@ def make_methods(
             method = getattr(import_module(module), attribute)
         else:
             method = load_object("method", part)
-        with running("method", part) if part not in METHODS else nullcontext():
+        with running("method", part):
             made.append(method(num_classes, **settings.get(part, {})))
         if not isinstance(made[-1], Method):
             raise ValueError(

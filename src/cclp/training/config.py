@@ -11,12 +11,13 @@ from cclp.user_code import is_user_code
 Precision = Literal["auto", "bf16", "32"]
 Accelerator = Literal["auto", "cpu", "cuda", "mps"]
 Normalization = Literal["zscore", "zca"]
+Setting = float | str
 PRECISIONS = get_args(Precision)
 ACCELERATORS = get_args(Accelerator)
 NORMALIZATIONS = get_args(Normalization)
 LARGEST_IMAGE = 1024
 _KINDS = {  # of what no other check looks at
-    "data": str, "method": str, "weights": dict, "data_dir": str | None, "label": str | None,
+    "data": str, "method": str, "settings": dict, "data_dir": str | None, "label": str | None,
     "verify": bool, "skip_bad": bool, "tensorboard": bool,
 }  # fmt: skip
 
@@ -30,7 +31,8 @@ class Config:
         recipe: how to train.
         labels: how many labeled samples, in equal shares of the classes; None: all there are.
         method: see :func:`cclp.methods.method_parts`.
-        weights: of the methods' terms, by method, where they are not the methods' own.
+        settings: of the methods, by method and name, where they are not the methods' own:
+            ``{"vat": {"weight": 0.3, "radius": 0.4}}``.
         seed: of the labeled set, the weights and all steps.
         data_dir: folder of published data; None: what ``CCLP_DATA`` names, or the cache.
         verify: whether files of published data must be the published ones.
@@ -53,7 +55,7 @@ class Config:
     recipe: Recipe
     labels: int | None = 100
     method: str = "cclp"
-    weights: dict[str, float] = field(default_factory=dict)
+    settings: dict[str, dict[str, Setting]] = field(default_factory=dict)
     seed: int = 0
     data_dir: str | None = None
     verify: bool = True
@@ -74,10 +76,16 @@ class Config:
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must not be {getattr(self, name)!r}")
         parts = method_parts(self.method)
-        for name, weight in self.weights.items():
+        for name, values in self.settings.items():
             if name not in parts:
-                raise ValueError(f"weights has {name!r}, but the method is {self.method!r}")
-            check_number(f"weight of {name}", weight, least=0)
+                raise ValueError(f"settings has {name!r}, but the method is {self.method!r}")
+            if not isinstance(values, dict):
+                raise TypeError(f"settings of {name} must be by name, got {values!r}")
+            for key, setting in values.items():
+                if isinstance(setting, bool) or not isinstance(setting, int | float | str):
+                    raise TypeError(f"{name}.{key} must be a number or a name, got {setting!r}")
+            if "weight" in values:
+                check_number(f"weight of {name}", values["weight"], least=0)
         check_choice("normalization", self.normalization, NORMALIZATIONS)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("accelerator", self.accelerator, ACCELERATORS)
@@ -121,7 +129,9 @@ class Config:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Config":
-        recipe = dict(content["recipe"])
+        content, recipe = dict(content), dict(content["recipe"])
+        weights = content.pop("weights", {})  # of a run made when there was nothing else to set
+        content.setdefault("settings", {name: {"weight": w} for name, w in weights.items()})
         schedule = recipe["schedule"]
         recipe["schedule"] = (
             Pieces(

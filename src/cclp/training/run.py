@@ -31,7 +31,7 @@ from cclp.files import write_bytes, write_json
 from cclp.methods import make_methods
 from cclp.progress import Reporter
 from cclp.training.checkpoint import Checkpoint, does_not_fit, load_checkpoint, save_checkpoint
-from cclp.training.config import Config, named_again
+from cclp.training.config import Config, Setting, named_again
 from cclp.training.directory import (
     Metrics,
     check_new,
@@ -198,16 +198,13 @@ class Run:
         )
         torch.backends.cudnn.deterministic = True  # or resuming would not be bit for bit
         reseed(config.seed, step=-1, rank=0)
-        settings: dict[str, dict[str, Any]] = {
-            name: {"weight": weight} for name, weight in config.weights.items()
-        }
-        settings["cclp"] = {
+        of_recipe: dict[str, Setting] = {
             "weight": recipe.weight,
             "steps": recipe.chain_steps,
             "similarity": recipe.similarity,
             "bandwidth": recipe.bandwidth,
-            **settings.get("cclp", {}),
         }
+        settings = {**config.settings, "cclp": of_recipe | config.settings.get("cclp", {})}
         self.objective = Objective(
             fit_normalizer(config.normalization, data.train_x, self.split.unlabeled),
             make_net(recipe.net, data.form),
