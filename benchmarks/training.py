@@ -48,7 +48,7 @@ def bare_step(run: Run) -> Callable[[], None]:
     """The step written out, on tensors that are ready."""
     objective, optimizer, data = run.objective, run.optimizer, run.data
     regulariser = cclp.CCLPLoss(10)
-    draw = run.batches(0)
+    draw = run.training.batches(0)
     labels = torch.from_numpy(data.train_y[draw.labeled])
     x_labeled, x_unlabeled = (
         objective.inputs(torch.from_numpy(data.train_x[indices])) for indices in draw
@@ -81,7 +81,7 @@ def measure(turns: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         loop, bare = (Run(Path(folder), config, data, Reporter()) for _ in range(2))
         steps = train_steps(
-            loop.fabric, loop.module, loop.stepper, loop.batches, data.train_x, data.train_y,
+            loop.fabric, *loop.training[2:], data.train_x, data.train_y,
             config.recipe, config.seed,
         )  # fmt: skip
         step = bare_step(bare)

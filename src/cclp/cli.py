@@ -27,8 +27,8 @@ from cclp.training.config import ACCELERATORS, NORMALIZATIONS, PRECISIONS, Confi
 from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
 
 USER_ERROR, FAILED = 2, 1
-CCLP_ONLY = ("chain_steps", "similarity", "bandwidth")
-OPTION_OF = {"steps": "--chain-steps", "similarity": "--similarity", "bandwidth": "--bandwidth"}
+CCLP_ONLY = ("chain_steps", "similarity", "bandwidth", "prior")
+OPTION_OF = {name.removeprefix("chain_"): f"--{name.replace('_', '-')}" for name in CCLP_ONLY}
 NAMED_AGAIN = ("data_dir", "net", "method")
 
 
@@ -185,6 +185,12 @@ def command() -> None:
     "--similarity", type=click.Choice(SIMILARITIES), help="Of CCLP.  [default: the recipe's]"
 )
 @click.option("--bandwidth", type=float, help="Of euclidean similarity.  [default: the recipe's]")
+@click.option(
+    "--prior",
+    type=float,
+    help="Of CCLP: begin with labels spread over a neighbour graph of the inputs, which give way "
+    "over this share of the training; 0: do not.  [default: the recipe's]",
+)
 @click.option(
     "--per-class", type=int, help="Labeled samples of each class a step.  [default: the recipe's]"
 )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cclp.autograd import first_order
-from cclp.checks import check_integer
+from cclp.checks import check_integer, check_number
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -25,6 +25,18 @@ class Batch(NamedTuple):
     @property
     def num_labeled(self) -> int:
         return self.y.shape[0]
+
+
+class Prior(NamedTuple):
+    """What is known of the unlabeled points before their graph is looked at.
+
+    Attributes:
+        phi: posteriors, (N_U, C), rows summing to one, without gradient.
+        weight: their share, in [0, 1]; the rest is left to the graph.
+    """
+
+    phi: Tensor
+    weight: float
 
 
 def check_embeddings(name: str, z: object) -> Tensor:
@@ -127,18 +139,49 @@ def _label_matrix(labels: Any, z: Tensor, num_classes: int) -> Tensor:
                 f"labels of shape ({count}, {num_classes}) are soft labels and must be of a "
                 f"floating-point dtype, got {labels.dtype}"
             )
-        soft = labels.detach().to(dtype)
-        if values_visible(labels):
-            # Rows may have been rounded to the dtype they came in, or to float32 before that.
-            tolerance = max(1e-5, 4 * torch.finfo(labels.dtype).eps)
-            error = (soft.sum(1) - 1).abs().max()
-            if not (error <= tolerance and (soft >= 0).all()):
-                raise ValueError(
-                    "labels: every row of soft labels must be non-negative and sum to 1, "
-                    f"got a smallest entry of {soft.min():g} and a row sum off by {error:g}"
-                )
-        return soft / soft.sum(1, keepdim=True)
+        return _distributions("labels", "soft labels", labels, dtype)
     raise ValueError(
         f"labels must be of shape ({count},) (class indices) or ({count}, {num_classes}) "
         f"(soft labels) to match z_labeled, got {tuple(labels.shape)}"
     )
+
+
+def make_prior(prior: Any, prior_weight: object, batch: Batch) -> Prior | None:
+    """Check the two arguments of a prior.
+
+    Raises:
+        TypeError, ValueError: naming the argument, what came and what was expected.
+    """
+    if prior is None:
+        return None
+    if not isinstance(prior, Tensor):
+        raise TypeError(f"prior must be a torch.Tensor, got {type(prior).__name__}")
+    expected = (batch.z.shape[0] - batch.num_labeled, batch.y.shape[1])
+    if tuple(prior.shape) != expected or not prior.dtype.is_floating_point:
+        raise ValueError(
+            f"prior must be floating-point of shape {expected}, a row of class probabilities for "
+            f"each unlabeled point, got {tuple(prior.shape)} of {prior.dtype}"
+        )
+    if prior.device != batch.z.device:
+        raise ValueError(
+            f"prior must be on the device of the embeddings, {batch.z.device}, got {prior.device}"
+        )
+    weight = check_number("prior_weight", prior_weight, least=0)
+    if weight > 1:
+        raise ValueError(f"prior_weight must be at most 1, got {prior_weight!r}")
+    return Prior(_distributions("prior", "the prior", prior, batch.y.dtype), weight)
+
+
+def _distributions(name: str, what: str, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows of probabilities, to the last digit: they may have come rounded."""
+    exact = rows.detach().to(dtype)
+    if values_visible(rows) and len(rows):
+        # Rows may have been rounded to the dtype they came in, or to float32 before that.
+        tolerance = max(1e-5, 4 * torch.finfo(rows.dtype).eps)
+        error = (exact.sum(1) - 1).abs().max()
+        if not (error <= tolerance and (exact >= 0).all()):
+            raise ValueError(
+                f"{name}: every row of {what} must be non-negative and sum to 1, "
+                f"got a smallest entry of {exact.min():g} and a row sum off by {error:g}"
+            )
+    return exact / exact.sum(1, keepdim=True)

@@ -9,7 +9,7 @@ from cclp.autograd import outside_autocast
 from cclp.chains import chain_loss
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.graph import Similarity, make_metric, similarities
-from cclp.inputs import make_batch
+from cclp.inputs import make_batch, make_prior
 from cclp.propagation import Propagation, check_propagation, check_smoothing, posteriors
 from cclp.released import SMOOTHING, released_loss
 
@@ -31,6 +31,8 @@ def cclp_loss(
     propagation: Propagation = "harmonic",
     smoothing: float = 1e-10,
     detach_posteriors: bool = False,
+    prior: Tensor | None = None,
+    prior_weight: float = 1.0,
 ) -> Tensor:
     r"""Compact clustering via label propagation, for the embeddings of one batch.
 
@@ -55,6 +57,10 @@ def cclp_loss(
         smoothing: probability of a jump to a random label at each move of label propagation. It
             keeps the solve well-conditioned where unlabeled points hardly ever reach a label.
         detach_posteriors: treat propagated labels as constants.
+        prior: posteriors of the unlabeled samples known from elsewhere, (N_U, C), for the first
+            steps, when the embedding says nothing yet; no gradient goes to them. Ours, not the
+            paper's.
+        prior_weight: their share in [0, 1]; the rest is left to the graph.
 
     Returns:
         A scalar in at least float32. Value and gradient are finite for every finite input; there
@@ -88,7 +94,14 @@ def cclp_loss(
     n = batch.z.shape[0]
     with outside_autocast(batch.z.device):
         logits = similarities(batch.z, metric)  # Eq. 2
-        phi = posteriors(batch, logits, metric, smoothing=smoothing, propagation=propagation).phi
+        phi = posteriors(
+            batch,
+            logits,
+            metric,
+            smoothing=smoothing,
+            propagation=propagation,
+            prior=make_prior(prior, prior_weight, batch),
+        ).phi
         if detach_posteriors:
             phi = phi.detach()
         total = chain_loss(logits, torch.cat([batch.y, phi]), steps)  # Eq. 3, 6-9
@@ -108,7 +121,7 @@ class CCLPLoss(nn.Module):
 
     Shapes:
         ``forward(z_labeled, labels, z_unlabeled)``: (N_L, F), (N_L,) or (N_L, C), (N_U, F) or None
-        to a scalar.
+        to a scalar. ``prior``, (N_U, C), and ``prior_weight`` may follow.
 
     Raises:
         TypeError, ValueError: for a wrong setting, at construction.
@@ -168,7 +181,14 @@ class CCLPLoss(nn.Module):
         """The bandwidth in use: a number, or a tensor if it is learned or one per feature."""
         return self._bandwidth if self.log_bandwidth is None else self.log_bandwidth.exp()
 
-    def forward(self, z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor | None) -> Tensor:
+    def forward(
+        self,
+        z_labeled: Tensor,
+        labels: Tensor,
+        z_unlabeled: Tensor | None,
+        prior: Tensor | None = None,
+        prior_weight: float = 1.0,
+    ) -> Tensor:
         """The weighted loss of one batch, a scalar: see :func:`cclp_loss`."""
         return self.weight * cclp_loss(
             z_labeled,
@@ -183,6 +203,8 @@ class CCLPLoss(nn.Module):
             propagation=self.propagation,
             smoothing=self.smoothing,
             detach_posteriors=self.detach_posteriors,
+            prior=prior,
+            prior_weight=prior_weight,
         )
 
     def extra_repr(self) -> str:
@@ -223,7 +245,16 @@ class CCLPLoss(nn.Module):
 
 
 class _ReleasedLoss(CCLPLoss):
-    def forward(self, z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor | None) -> Tensor:
+    def forward(
+        self,
+        z_labeled: Tensor,
+        labels: Tensor,
+        z_unlabeled: Tensor | None,
+        prior: Tensor | None = None,
+        prior_weight: float = 1.0,
+    ) -> Tensor:
+        if prior is not None:
+            raise ValueError("prior must be None: the released code has none")
         metric = make_metric(self.similarity, self.temperature, self.bandwidth)
         batch = make_batch(z_labeled, labels, z_unlabeled, self.num_classes)
         with outside_autocast(batch.z.device):

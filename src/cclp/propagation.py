@@ -14,7 +14,7 @@ from torch import Tensor
 from cclp.autograd import first_order, outside_autocast
 from cclp.checks import check_choice, check_number
 from cclp.graph import Metric, Similarity, make_metric, similarities
-from cclp.inputs import Batch, make_batch
+from cclp.inputs import Batch, Prior, make_batch, make_prior
 
 Propagation = Literal["harmonic", "symmetric"]
 PROPAGATIONS = ("harmonic", "symmetric")
@@ -53,6 +53,7 @@ def posteriors(
     *,
     smoothing: float,
     propagation: str,
+    prior: Prior | None = None,
 ) -> Posteriors:
     """Propagate the labels of a batch over its graph.
 
@@ -62,6 +63,7 @@ def posteriors(
         metric: what they were computed with.
         smoothing: probability of a jump to a random label at each move.
         propagation: ``"harmonic"`` (Eq. 5) or ``"symmetric"`` (the paper's footnote).
+        prior: takes its share of the posteriors.
     """
     y = _double(batch.y)
     if batch.z.shape[0] == batch.num_labeled:
@@ -73,7 +75,8 @@ def posteriors(
         own = callable(metric.similarity)
         exact = _double(logits) if own else similarities(_double(batch.z), metric)
         phi, mass = _symmetric(exact, y, smoothing)
-    return Posteriors(phi.to(batch.z.device, batch.z.dtype), mass)
+    phi = phi.to(batch.z.device, batch.z.dtype)
+    return Posteriors(phi if prior is None else phi.lerp(prior.phi, prior.weight), mass)
 
 
 def _double(x: Tensor) -> Tensor:
@@ -172,6 +175,8 @@ def propagate_labels(
     bandwidth: float | Tensor = 1.0,
     smoothing: float = 1e-10,
     propagation: Propagation = "harmonic",
+    prior: Tensor | None = None,
+    prior_weight: float = 1.0,
 ) -> Tensor:
     r"""Class posteriors of unlabeled points by label propagation in closed form.
 
@@ -187,6 +192,7 @@ def propagate_labels(
             result by about its product with the number of moves before a label is met.
             With ``"symmetric"``, a prior of that weight on the mean label.
         propagation: ``"harmonic"`` (Eq. 5) or ``"symmetric"`` (the paper's footnote).
+        prior, prior_weight: posteriors known from elsewhere, (N_U, C), and their share in [0, 1].
 
     Returns:
         Φ_U, (N_U, C), rows in [0, 1] summing to one, in at least float32. Differentiable.
@@ -213,5 +219,11 @@ def propagate_labels(
     check_propagation(propagation)
     with outside_autocast(batch.z.device):
         logits = similarities(batch.z, metric)
-        found = posteriors(batch, logits, metric, smoothing=smoothing, propagation=propagation)
-        return found.phi
+        return posteriors(
+            batch,
+            logits,
+            metric,
+            smoothing=smoothing,
+            propagation=propagation,
+            prior=make_prior(prior, prior_weight, batch),
+        ).phi

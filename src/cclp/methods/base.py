@@ -25,6 +25,8 @@ class Step(NamedTuple):
             own; (N, F), or None.
         logits: of the labeled samples, (N_L, C).
         progress: share of the training that lies behind, for ramps.
+        prior: class probabilities of the unlabeled samples from before the training, (N_U, C), or
+            None: see :mod:`cclp.training.prior`.
     """
 
     net: Net
@@ -35,6 +37,7 @@ class Step(NamedTuple):
     z_unlabeled: Tensor | None
     logits: Tensor
     progress: float
+    prior: Tensor | None = None
 
 
 class Method(nn.Module):

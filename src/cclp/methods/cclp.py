@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from cclp.checks import check_number
 from cclp.health import GraphHealth, graph_health
 from cclp.losses import CCLPLoss
 from cclp.methods.base import Method, Step
@@ -14,15 +15,20 @@ class CCLP(Method):
 
     Args:
         num_classes: C.
+        prior: share of the training over which the prior of its steps gives way to the graph, in
+            proportion to time; 0: there is none.
         **settings: of :class:`cclp.CCLPLoss`.
     """
 
-    def __init__(self, num_classes: int, **settings: Any) -> None:
+    def __init__(self, num_classes: int, *, prior: float = 0.0, **settings: Any) -> None:
         super().__init__()
         self.loss = CCLPLoss(num_classes, **settings)
+        self.prior = check_number("prior", prior, least=0)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        return {"cclp": self.loss(step.z_labeled, step.labels, step.z_unlabeled)}
+        weight = max(0.0, 1 - step.progress / self.prior) if self.prior else 0.0
+        prior = step.prior if weight > 0 else None
+        return {"cclp": self.loss(step.z_labeled, step.labels, step.z_unlabeled, prior, weight)}
 
     def health(
         self, z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor | None

@@ -20,7 +20,7 @@ class FixMatch(Method):
         threshold: least probability of a pseudo-label that counts.
     """
 
-    def __init__(self, num_classes: int, weight: float = 0.3, *, threshold: float = 0.8) -> None:
+    def __init__(self, num_classes: int, weight: float = 1.0, *, threshold: float = 0.8) -> None:
         super().__init__()
         self.weight = check_weight(weight)
         self.threshold = check_number("threshold", threshold, least=0)

@@ -23,7 +23,7 @@ class LBA(Method):
         visit: weight of the visit term, relative to it.
     """
 
-    def __init__(self, num_classes: int, weight: float = 0.3, *, visit: float = 1.0) -> None:
+    def __init__(self, num_classes: int, weight: float = 1.0, *, visit: float = 1.0) -> None:
         super().__init__()
         self.weight = check_weight(weight)
         self.visit = check_number("visit", visit, least=0)

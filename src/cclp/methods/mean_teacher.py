@@ -12,6 +12,8 @@ from cclp.methods.base import Method, Step, check_weight, ramp_up
 from cclp.methods.pi_model import squared_difference
 from cclp.nets import Net
 
+AVERAGED = 1 / 50  # of the training
+
 
 class MeanTeacher(Method):
     """Squared difference to the predictions of a teacher (Tarvainen & Valpola 2017).
@@ -23,8 +25,9 @@ class MeanTeacher(Method):
     Args:
         num_classes: C.
         weight: of the term, when it has been ramped up.
-        decay: of the average. In the first steps it is 1 − 1/(t + 1), so that the random first
-            weights are soon forgotten.
+        decay: of the average; None: it reaches over a fiftieth of the training, as the original's
+            0.999 does of 40,000 steps. In the first steps it is 1 − 1/(t + 1), so that the random
+            first weights are soon forgotten.
         ramp: share of the training over which the weight grows.
         augment: of the teacher's inputs, (N, …) to (N, …).
     """
@@ -38,23 +41,25 @@ class MeanTeacher(Method):
         num_classes: int,
         weight: float = 10.0,
         *,
-        decay: float = 0.95,
+        decay: float | None = None,
         ramp: float = 0.4,
         augment: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.weight = check_weight(weight)
-        self.decay = check_number("decay", decay, least=0)
-        if decay >= 1:
+        self.decay = None if decay is None else check_number("decay", decay, least=0)
+        if decay is not None and decay >= 1:
             raise ValueError(f"decay must be below 1, got {decay!r}")
         self.ramp = check_number("ramp", ramp, least=0)
         self.augment = augment
+        self.progress = 0.0
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def attach(self, net: Net) -> None:
         self.teacher = deepcopy(net).requires_grad_(False)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
+        self.progress = step.progress
         if step.x_unlabeled is None or step.z_unlabeled is None:
             return {}
         x = step.x_unlabeled if self.augment is None else self.augment(step.x_unlabeled)
@@ -65,7 +70,11 @@ class MeanTeacher(Method):
 
     @torch.no_grad()
     def after_step(self, net: Net) -> None:
+        before, done = int(self.steps), int(self.steps) + 1
         self.steps += 1
-        decay = min(1 - 1 / (int(self.steps) + 1), self.decay)
+        if self.decay is not None:
+            share = 1 - self.decay
+        else:  # of a training of before / progress steps
+            share = self.progress / (AVERAGED * before) if before else 0.0
         for mine, new in zip(self.teacher.parameters(), net.parameters(), strict=True):
-            mine.lerp_(new, 1 - decay)
+            mine.lerp_(new, min(1.0, max(share, 1 / (done + 1))))

@@ -24,7 +24,7 @@ class PiModel(Method):
     def __init__(
         self,
         num_classes: int,
-        weight: float = 30.0,
+        weight: float = 10.0,
         *,
         ramp: float = 0.4,
         augment: Callable[[Tensor], Tensor] | None = None,

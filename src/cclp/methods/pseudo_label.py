@@ -23,7 +23,7 @@ class PseudoLabel(Method):
         num_classes: int,
         weight: float = 1.0,
         *,
-        threshold: float = 0.95,
+        threshold: float = 0.8,
         ramp: float = 0.4,
     ) -> None:
         super().__init__()

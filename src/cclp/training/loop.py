@@ -2,7 +2,8 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch.optim import Adam, Optimizer
 
 from cclp.data.batches import Batches, step_seed
 from cclp.data.form import Form
+from cclp.data.normalize import fit_normalizer
+from cclp.data.splits import Split
 from cclp.methods.base import Method, Step
 from cclp.nets import Net, cifar_net, mlp, mnist_net, svhn_net
 from cclp.training.recipe import Recipe
@@ -83,7 +86,12 @@ class Objective(nn.Module):
         return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
     def forward(
-        self, x_labeled: Tensor, labels: Tensor, x_unlabeled: Tensor | None, progress: float
+        self,
+        x_labeled: Tensor,
+        labels: Tensor,
+        x_unlabeled: Tensor | None,
+        progress: float,
+        prior: Tensor | None = None,
     ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
         """Terms of the loss by name, and both embeddings, detached."""
         x_labeled = self.inputs(x_labeled)
@@ -94,10 +102,87 @@ class Objective(nn.Module):
             z_unlabeled = self.net.features(x_unlabeled)
         logits = self.net.classifier(z_labeled)
         step = Step(
-            self.net, x_labeled, labels, x_unlabeled, z_labeled, z_unlabeled, logits, progress
+            self.net,
+            x_labeled,
+            labels,
+            x_unlabeled,
+            z_labeled,
+            z_unlabeled,
+            logits,
+            progress,
+            prior,
         )
         terms = {name: term for method in self.methods for name, term in method(step).items()}
         return terms, z_labeled.detach(), None if z_unlabeled is None else z_unlabeled.detach()
+
+
+class Training(NamedTuple):
+    """A training that is set up.
+
+    Attributes:
+        objective, optimizer: as they are saved.
+        module, stepper: the same, as Fabric runs them.
+        batches: which samples each step sees.
+    """
+
+    objective: Objective
+    optimizer: Adam
+    module: nn.Module
+    stepper: Optimizer
+    batches: Batches
+
+
+def set_up(
+    fabric: Fabric,
+    x: NDArray[np.generic],
+    y: NDArray[np.int64],
+    split: Split,
+    recipe: Recipe,
+    net: Callable[[], Net],
+    methods: Callable[[], list[Method]],
+    *,
+    normalization: str,
+    labeled_batch: int | None,
+    seed: int,
+) -> Training:
+    """Everything that the first step needs.
+
+    Args:
+        fabric: device, precision and strategy.
+        x, y: the training set.
+        split: who is labeled and who is seen unlabeled.
+        recipe: how to train.
+        net, methods: make them; called once all generators are seeded.
+        normalization: of the inputs.
+        labeled_batch: at most so many labeled samples in a step.
+        seed: of the weights and all steps.
+    """
+    reseed(seed, step=-1, rank=0)
+    objective = Objective(fit_normalizer(normalization, x, split.unlabeled), net(), methods())
+    optimizer = make_optimizer(objective, recipe)
+    module, stepper = fabric.setup(objective, optimizer)
+    batches = Batches(
+        split.labeled,
+        y[split.labeled],
+        split.unlabeled if objective.uses_unlabeled else split.unlabeled[:0],
+        per_class=recipe.per_class,
+        unlabeled_batch=recipe.unlabeled_batch,
+        labeled_batch=labeled_batch,
+        seed=seed,
+        world_size=fabric.world_size,
+    )
+    return Training(objective, optimizer, module, stepper, batches)
+
+
+def cclp_settings(recipe: Recipe) -> dict[str, float | str]:
+    """What a recipe says of CCLP, as the method takes it."""
+    return {
+        "weight": recipe.weight,
+        "steps": recipe.chain_steps,
+        "similarity": recipe.similarity,
+        "bandwidth": recipe.bandwidth,
+        "prior": recipe.prior,
+    }
 
 
 def make_net(name: str, form: Form) -> Net:
@@ -120,8 +205,12 @@ def make_net(name: str, form: Form) -> Net:
 
 
 def _user_net(name: str, form: Form) -> Net:
+    """What the user's function of that name makes."""
+    return call_net(load_object("net", name), name, form)
+
+
+def call_net(make: Callable[..., object], name: str, form: Form) -> Net:
     """What the user's function makes, tried on two samples."""
-    make = load_object("net", name)
     with running("net", name):
         net = make(form.shape, form.num_classes)
     wanted = (
@@ -163,6 +252,18 @@ def make_optimizer(objective: Objective, recipe: Recipe) -> Adam:
     )
 
 
+@contextmanager
+def own_randomness() -> Iterator[None]:
+    """Reseed as you like within: the caller's global generators are given back."""
+    legacy, plain = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            np.random.set_state(legacy)
+            random.setstate(plain)
+
+
 def reseed(seed: int, step: int, rank: int) -> None:
     """Make all randomness of a step a function of (seed, step, rank)."""
     number = step_seed(seed, step, rank)
@@ -181,6 +282,7 @@ def train_steps(
     recipe: Recipe,
     seed: int,
     first: int = 0,
+    prior: NDArray[np.float32] | None = None,
 ) -> Iterator[Outcome]:
     """Train from step ``first`` to the recipe's last; yields after each step.
 
@@ -191,6 +293,8 @@ def train_steps(
         x, y: the training set.
         recipe: of which the learning rates and the number of steps are used.
         seed: of all randomness within a step.
+        first: steps that are done already.
+        prior: class probabilities of the training set, (N, C).
 
     Raises:
         FloatingPointError: before the update, if a term of the loss is not finite.
@@ -200,11 +304,13 @@ def train_steps(
         begun = time.perf_counter()
         reseed(seed, step, fabric.global_rank)
         draw = batches(step, fabric.global_rank)
-        x_labeled, labels, x_unlabeled = fabric.to_device(
+        some = len(draw.unlabeled) > 0
+        x_labeled, labels, x_unlabeled, believed = fabric.to_device(
             (
                 torch.from_numpy(x[draw.labeled]),
                 torch.from_numpy(y[draw.labeled]),
-                torch.from_numpy(x[draw.unlabeled]) if len(draw.unlabeled) else None,
+                torch.from_numpy(x[draw.unlabeled]) if some else None,
+                torch.from_numpy(prior[draw.unlabeled]) if some and prior is not None else None,
             )
         )
         learning_rate = recipe.learning_rate_at(step)
@@ -212,7 +318,7 @@ def train_steps(
             group["lr"] = learning_rate
 
         terms, z_labeled, z_unlabeled = objective(
-            x_labeled, labels, x_unlabeled, step / recipe.steps
+            x_labeled, labels, x_unlabeled, step / recipe.steps, believed
         )
         values = {name: term.item() for name, term in terms.items()}
         if not np.isfinite(list(values.values())).all():

@@ -65,6 +65,8 @@ class Recipe:
         chain_steps: S of CCLP.
         similarity, bandwidth: of CCLP; the bandwidth is for "euclidean".
         adam_eps: of Adam.
+        prior: share of the training over which labels that were spread over the inputs give way to
+            those spread over the embeddings, for CCLP; 0: there is no such prior.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Recipe:
     similarity: Similarity = "dot"
     bandwidth: float = 1.0
     adam_eps: float = 1e-7
+    prior: float = 0.0
 
     def learning_rate_at(self, step: int) -> float:
         """A pure function of the step."""

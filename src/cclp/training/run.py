@@ -20,18 +20,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from cclp.data.batches import Batches
 from cclp.data.catalog import CATALOG
 from cclp.data.form import Dataset
 from cclp.data.load import load
-from cclp.data.normalize import fit_normalizer
 from cclp.data.splits import Split, make_split
 from cclp.files import write_bytes, write_json
-from cclp.methods import make_methods
+from cclp.methods import make_methods, method_parts
 from cclp.progress import Reporter
 from cclp.training.checkpoint import Checkpoint, does_not_fit, load_checkpoint, save_checkpoint
-from cclp.training.config import Config, Setting, named_again
+from cclp.training.config import Config, named_again
 from cclp.training.directory import (
     Metrics,
     check_new,
@@ -49,7 +48,14 @@ from cclp.training.evaluation import (
     predictions_file,
     run_net,
 )
-from cclp.training.loop import Objective, Outcome, make_net, make_optimizer, reseed, train_steps
+from cclp.training.loop import (
+    Outcome,
+    cclp_settings,
+    make_net,
+    own_randomness,
+    set_up,
+    train_steps,
+)
 from cclp.training.machine import (
     differences,
     environment,
@@ -104,7 +110,8 @@ def train(
     data = load_data(config, report)
     if config.held_out is None:
         config = replace(config, held_out=_part_to_hold_out(data))
-    run = Run(out, config, data, report)
+    with own_randomness():
+        run = Run(out, config, data, report)
     create(
         out,
         {
@@ -121,7 +128,7 @@ def train(
             "environment": environment(device),
         },
     )
-    with locked(out):
+    with locked(out), own_randomness():
         return run.go(should_stop)
 
 
@@ -160,7 +167,7 @@ def resume(
     data = load_data(config, report, fingerprint, moved_to=data_dir)
     if changed:
         report.say(f"Resuming, but not bit for bit: {', '.join(changed)}.")
-    with locked(out):
+    with locked(out), own_randomness():
         checkpoint = load_checkpoint(out / "checkpoint", report.say)
         run = Run(out, config, data, report, checkpoint)
         if labeled != "all" and run.split.labeled.tolist() != labeled:
@@ -197,31 +204,21 @@ class Run:
             [tensorboard(out, self.done)] if config.tensorboard else [],
         )
         torch.backends.cudnn.deterministic = True  # or resuming would not be bit for bit
-        reseed(config.seed, step=-1, rank=0)
-        of_recipe: dict[str, Setting] = {
-            "weight": recipe.weight,
-            "steps": recipe.chain_steps,
-            "similarity": recipe.similarity,
-            "bandwidth": recipe.bandwidth,
-        }
-        settings = {**config.settings, "cclp": of_recipe | config.settings.get("cclp", {})}
-        self.objective = Objective(
-            fit_normalizer(config.normalization, data.train_x, self.split.unlabeled),
-            make_net(recipe.net, data.form),
-            make_methods(config.method, data.num_classes, settings),
-        )
-        self.optimizer = make_optimizer(self.objective, recipe)
-        self.module, self.stepper = self.fabric.setup(self.objective, self.optimizer)
-        self.batches = Batches(
-            self.split.labeled,
-            data.train_y[self.split.labeled],
-            self.split.unlabeled if self.objective.uses_unlabeled else self.split.unlabeled[:0],
-            per_class=recipe.per_class,
-            unlabeled_batch=recipe.unlabeled_batch,
+        of_cclp = cclp_settings(recipe) | config.settings.get("cclp", {})
+        settings = {**config.settings, "cclp": of_cclp}
+        self.training = set_up(
+            self.fabric,
+            data.train_x,
+            data.train_y,
+            self.split,
+            recipe,
+            lambda: make_net(recipe.net, data.form),
+            lambda: make_methods(config.method, data.num_classes, settings),
+            normalization=config.normalization,
             labeled_batch=config.labeled_batch,
             seed=config.seed,
-            world_size=self.fabric.world_size,
         )
+        self.objective, self.optimizer = self.training.objective, self.training.optimizer
         self.metrics = Metrics(out / "metrics.jsonl")
         self.begun = self.saved_at = time.monotonic()
         self.seconds_before = 0.0
@@ -244,14 +241,15 @@ class Run:
         try:
             for outcome in train_steps(
                 self.fabric,
-                self.module,
-                self.stepper,
-                self.batches,
+                self.training.module,
+                self.training.stepper,
+                self.training.batches,
                 self.data.train_x,
                 self.data.train_y,
                 recipe,
                 config.seed,
-                first=self.done,
+                self.done,
+                self._prior(),
             ):
                 done = self.done = outcome.done
                 self.report.step(done, outcome.terms, outcome.seconds)
@@ -278,6 +276,22 @@ class Run:
         result = self._result(error)
         write_json(self.out / "result.json", result)
         return result
+
+    def _prior(self) -> NDArray[np.float32] | None:
+        """Labels spread over the inputs, if there is something left that they are good for."""
+        recipe = self.config.recipe
+        if self.done >= recipe.prior * recipe.steps or "cclp" not in method_parts(
+            self.config.method
+        ):
+            return None
+        from cclp.training.prior import graph_prior  # scipy.sparse takes a while to import
+
+        self.report.tell("Spreading labels over the inputs.")
+        seen = self.split.unlabeled  # the labeled ones among them
+        y = np.where(np.isin(seen, self.split.labeled), self.data.train_y[seen], -1)
+        prior = np.zeros((len(self.data.train_y), self.data.num_classes), np.float32)
+        prior[seen] = graph_prior(self.data.train_x[seen], y, self.data.num_classes)
+        return prior
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Put a checkpoint into net and optimizer."""

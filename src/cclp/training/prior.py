@@ -1,0 +1,92 @@
+"""Labels spread over the inputs, once, before training: what the first steps believe.
+
+With few labels the first embedding is as good as random, and the loss makes whatever labels it
+propagates there into clusters that nothing later undoes. A graph of all training samples, on their
+inputs, is a better guess for the beginning. Ours, not the paper's.
+"""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.linalg import cg
+from sklearn.decomposition import PCA
+from sklearn.neighbors import NearestNeighbors
+
+NEIGHBOURS = 5
+ALPHA = 0.99  # of Zhou et al. 2004
+MOST_DIMENSIONS = 64
+SAME_UNIT = 10.0
+_TOLERANCE = 1e-5
+
+
+def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> NDArray[np.float32]:
+    """Class probabilities of all samples by label propagation over their nearest neighbours.
+
+    (I − αS) F = Y (Zhou et al. 2004) on the sparse graph of five neighbours each, whose weights
+    fall with the distance in units of both ends' own neighbourhoods (Zelnik-Manor & Perona 2004);
+    then every class is given the share that it has of the labels. Time grows with the square of
+    the number of samples, memory in proportion to it.
+
+    Args:
+        x: samples, (N, …).
+        y: classes, (N,), −1 where there is no label.
+        num_classes: C.
+
+    Returns:
+        (N, C), rows summing to one. Samples that no label reaches have the shares of the labels.
+
+    Example:
+        >>> x = np.array([[0.0], [1.0], [2.0], [7.0], [8.0], [9.0]])
+        >>> graph_prior(x, np.array([0, -1, -1, -1, -1, 1]), 2).argmax(1).tolist()
+        [0, 0, 0, 1, 1, 1]
+    """
+    count = len(x)
+    known = np.flatnonzero(y >= 0)
+    labels = np.zeros((count, num_classes))
+    labels[known, y[known]] = 1
+    shares = labels.sum(0) / len(known)
+    if count < 3:
+        return np.where(labels.any(1, keepdims=True), labels, shares).astype(np.float32)
+    S = _walk(comparable(x), min(NEIGHBOURS, count - 1))
+    system = sparse.identity(count) - ALPHA * S
+    F = np.stack([cg(system, column, rtol=_TOLERANCE)[0] for column in labels.T], axis=1).clip(0)
+    mass = F.sum(0)
+    F *= shares / np.where(mass > 0, mass, 1)
+    total = F.sum(1, keepdims=True)
+    reached = total > _TOLERANCE * total.max() / count
+    return np.where(reached, F / np.where(reached, total, 1), shares).astype(np.float32)
+
+
+def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
+    """Samples as vectors whose distances mean something, (N, at most 64).
+
+    Features of one unit (pixels, embeddings) are left in it: the largest standard deviation is at
+    most ten times the median. Otherwise (columns of a table) each has its own. Many features are
+    projected onto their principal components.
+    """
+    flat = x.reshape(len(x), prod(x.shape[1:])).astype(np.float32)
+    flat -= flat.mean(0)
+    spread = flat.std(0)
+    some = spread[spread > 0]
+    if len(some) and some.max() > SAME_UNIT * np.median(some):
+        flat /= np.where(spread > 0, spread, 1)
+    if flat.shape[1] > MOST_DIMENSIONS and len(flat) > MOST_DIMENSIONS:
+        flat = PCA(MOST_DIMENSIONS, svd_solver="covariance_eigh").fit_transform(flat)
+    return np.ascontiguousarray(flat, np.float32)
+
+
+def _walk(points: NDArray[np.float32], neighbours: int) -> sparse.csr_matrix:
+    """S = D^(-1/2) W D^(-1/2) of the graph of nearest neighbours."""
+    count = len(points)
+    distance, index = NearestNeighbors(n_neighbors=neighbours).fit(points).kneighbors()
+    scale = distance[:, -1]
+    width = scale[:, None] * scale[index]
+    affinity = np.exp(-(distance**2) / np.where(width > 0, width, 1))
+    rows = np.arange(0, count * neighbours + 1, neighbours)
+    W = sparse.csr_matrix((affinity.ravel(), index.ravel(), rows), (count, count))
+    W = W.maximum(W.T)
+    root = sparse.diags(1 / np.sqrt(np.asarray(W.sum(1)).ravel()))
+    return (root @ W @ root).tocsr()
