@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from cclp.data.form import Dataset
 from cclp.data.splits import Indices, Split
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _BATCH, _BATCH_VALUES = 500, 500 * 3 * 32 * 32  # large images go in smaller batches
 _POINTS, _LABELED_POINTS = 1000, 100  # more marks would hide the picture
 _MISTAKES = 24
+_SETTLED = 5000
 
 
 class Outputs(NamedTuple):
@@ -93,6 +95,43 @@ def run_net(
             advance(len(batch))
     objective.train(mode)
     return Outputs(torch.cat(z).float().cpu(), torch.cat(logits).float().cpu())
+
+
+@torch.no_grad()
+def settle_statistics(
+    fabric: "Fabric", objective: "Objective", x: NDArray[Any], index: Indices, seed: int
+) -> None:
+    """Replace the running statistics of batch norm by those of samples under the weights of now.
+
+    In short trainings the running ones remember the first steps.
+
+    Args:
+        fabric, objective: the network and where it runs.
+        x: samples.
+        index: of those to choose from; at most 5,000 are run.
+        seed: of the choice.
+    """
+    norms = [
+        module
+        for module in objective.network.modules()
+        if isinstance(module, _BatchNorm) and module.track_running_stats
+    ]
+    if not norms:
+        return
+    mode, momentum = objective.training, [norm.momentum for norm in norms]
+    objective.eval()
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the mean over all batches
+        norm.train()
+    chosen = np.random.default_rng([seed, 0xB47]).permutation(index)[:_SETTLED]
+    rows = max(2, min(_BATCH, _BATCH_VALUES // prod(x.shape[1:])))
+    with fabric.autocast():
+        for part in np.array_split(chosen, -(-len(chosen) // rows)):
+            objective.network.features(objective.inputs(fabric.to_device(torch.tensor(x[part]))))
+    for norm, before in zip(norms, momentum, strict=True):
+        norm.momentum = before
+    objective.train(mode)
 
 
 def error_rate(logits: Tensor, y: NDArray[np.int64]) -> float:

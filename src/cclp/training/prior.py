@@ -18,17 +18,20 @@ from sklearn.neighbors import NearestNeighbors
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
 MOST_DIMENSIONS = 64
+MOST_NODES = 60_000
 SAME_UNIT = 10.0
 _TOLERANCE = 1e-5
 
 
 def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> NDArray[np.float32]:
-    """Class probabilities of all samples by label propagation over their nearest neighbours.
+    """Classes of all samples by label propagation over their nearest neighbours.
 
     (I − αS) F = Y (Zhou et al. 2004) on the sparse graph of five neighbours each, whose weights
-    fall with the distance in units of both ends' own neighbourhoods (Zelnik-Manor & Perona 2004);
-    then every class is given the share that it has of the labels. Time grows with the square of
-    the number of samples, memory in proportion to it.
+    fall with the distance in units of both ends' own neighbourhoods (Zelnik-Manor & Perona 2004).
+    Every class is given the share that it has of the labels, and every sample its largest class:
+    F itself is so even that the loss would pull all classes together. Of more than 60,000 samples,
+    so many are the graph's, and the others go with their nearest: time and memory grow in
+    proportion.
 
     Args:
         x: samples, (N, …).
@@ -36,28 +39,37 @@ def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> NDAr
         num_classes: C.
 
     Returns:
-        (N, C), rows summing to one. Samples that no label reaches have the shares of the labels.
+        (N, C), one-hot; the shares of the labels for samples that no label reaches.
 
     Example:
-        >>> x = np.array([[0.0], [1.0], [2.0], [7.0], [8.0], [9.0]])
+        >>> x = np.array([[0.0], [1.0], [2.0], [17.0], [18.0], [19.0]])
         >>> graph_prior(x, np.array([0, -1, -1, -1, -1, 1]), 2).argmax(1).tolist()
         [0, 0, 0, 1, 1, 1]
     """
-    count = len(x)
-    known = np.flatnonzero(y >= 0)
-    labels = np.zeros((count, num_classes))
-    labels[known, y[known]] = 1
-    shares = labels.sum(0) / len(known)
-    if count < 3:
-        return np.where(labels.any(1, keepdims=True), labels, shares).astype(np.float32)
-    S = _walk(comparable(x), min(NEIGHBOURS, count - 1))
-    system = sparse.identity(count) - ALPHA * S
+    points = comparable(x)
+    order = np.random.default_rng(0).permutation(len(x))
+    nodes = order[np.argsort(y[order] < 0, kind="stable")][:MOST_NODES]  # labeled ones first
+    prior = np.empty((len(x), num_classes), np.float32)
+    prior[nodes] = _spread(points[nodes], y[nodes], num_classes)
+    others = np.setdiff1d(order, nodes)
+    if len(others):
+        search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(points[nodes])
+        prior[others] = prior[nodes[search.kneighbors(points[others])[1][:, 0]]]
+    return prior
+
+
+def _spread(
+    points: NDArray[np.float32], y: NDArray[np.int64], num_classes: int
+) -> NDArray[np.float64]:
+    """The prior of the graph's own nodes."""
+    labels = np.eye(num_classes)[y] * (y >= 0)[:, None]
+    shares = labels.sum(0) / labels.sum()
+    system = sparse.identity(len(points)) - ALPHA * _walk(points, min(NEIGHBOURS, len(points) - 1))
     F = np.stack([cg(system, column, rtol=_TOLERANCE)[0] for column in labels.T], axis=1).clip(0)
     mass = F.sum(0)
     F *= shares / np.where(mass > 0, mass, 1)
-    total = F.sum(1, keepdims=True)
-    reached = total > _TOLERANCE * total.max() / count
-    return np.where(reached, F / np.where(reached, total, 1), shares).astype(np.float32)
+    reached = F.max(1, keepdims=True) > 0
+    return np.where(reached, np.eye(num_classes)[F.argmax(1)], shares)
 
 
 def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
@@ -81,12 +93,14 @@ def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
 def _walk(points: NDArray[np.float32], neighbours: int) -> sparse.csr_matrix:
     """S = D^(-1/2) W D^(-1/2) of the graph of nearest neighbours."""
     count = len(points)
-    distance, index = NearestNeighbors(n_neighbors=neighbours).fit(points).kneighbors()
+    distance, index = (
+        NearestNeighbors(n_neighbors=neighbours, algorithm="brute").fit(points).kneighbors()
+    )
     scale = distance[:, -1]
     width = scale[:, None] * scale[index]
     affinity = np.exp(-(distance**2) / np.where(width > 0, width, 1))
     rows = np.arange(0, count * neighbours + 1, neighbours)
     W = sparse.csr_matrix((affinity.ravel(), index.ravel(), rows), (count, count))
-    W = W.maximum(W.T)
+    W = W + W.T
     root = sparse.diags(1 / np.sqrt(np.asarray(W.sum(1)).ravel()))
     return (root @ W @ root).tocsr()

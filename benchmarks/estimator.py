@@ -1,0 +1,286 @@
+"""CCLPClassifier beside scikit-learn's own: errors, time and memory, as a table and as JSON.
+
+A part is measured once and kept in a file of its own; remove the file to measure it again.
+
+- digits: 10, 30, 50 and 100 labels, drawn per class, stratified 75/25 splits, 10 seeds;
+- others: wine, breast cancer, moons and blobs with features of noise; 1, 3 and 10 labels a class,
+  5 seeds;
+- mnist: 784 pixels as a vector, 100 labels, all 60,000 images in fit (needs MNIST, see
+  ``cclp data fetch mnist``);
+- memory: a mixture of 10 groups in 384 dimensions, 100 labels, more and more samples.
+
+Baselines: LabelSpreading with its better kernel (7 neighbours, or RBF with the median rule), chosen
+by the test error, in its favour; SelfTrainingClassifier with an SVC; logistic regression on the
+labels alone. Tables are standardised for them.
+"""
+
+import argparse
+import resource
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_blobs, make_moons
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
+from sklearn.svm import SVC
+
+from cclp.data.load import load
+from cclp.files import write_bytes, write_json
+from cclp.sklearn import CCLPClassifier
+from cclp.training.directory import read_json
+from cclp.training.machine import environment
+
+Array = NDArray[Any]
+Result = dict[str, Any]
+MARKS = "<!-- benchmarks/estimator.py writes from here -->", "<!-- to here: estimator -->"
+OURS, WITHOUT = "CCLPClassifier", "CCLPClassifier(prior=0)"
+ROWS = (OURS, WITHOUT, "LabelSpreading, better kernel", "SelfTraining(SVC)", "logistic regression")
+SIZES = {"ours": (20_000, 63_000, 200_000), "spreading": (2_000, 4_000, 8_000, 16_000)}
+
+
+def few_labels(y: Array, per_class: int, seed: int) -> Array:
+    """The labels of so many samples of each class; -1 elsewhere."""
+    rng = np.random.default_rng(seed)
+    few = np.full(len(y), -1)
+    for c in np.unique(y):
+        chosen = rng.permutation(np.flatnonzero(y == c))[:per_class]
+        few[chosen] = c
+    return few
+
+
+def with_noise(X: Array, features: int, size: float, seed: int) -> Array:
+    """Columns that say nothing."""
+    rng = np.random.default_rng(seed)
+    return np.hstack([X, rng.normal(scale=size, size=(len(X), features))])
+
+
+def moons(seed: int) -> tuple[Array, Array]:
+    """Two moons among eight features of noise."""
+    X, y = make_moons(1000, noise=0.1, random_state=seed)
+    return with_noise(X, 8, 0.3, seed), y
+
+
+def blobs(seed: int) -> tuple[Array, Array]:
+    """Five overlapping groups among ten features of noise."""
+    X, y = make_blobs(1000, n_features=10, centers=5, cluster_std=3, random_state=seed)
+    return with_noise(X, 10, 3, seed), y
+
+
+OTHERS: dict[str, tuple[Callable[[int], tuple[Array, Array]], bool]] = {
+    "wine": (lambda seed: load_wine(return_X_y=True), True),
+    "breast cancer": (lambda seed: load_breast_cancer(return_X_y=True), True),
+    "moons + noise": (moons, False),
+    "blobs + noise": (blobs, False),
+}
+
+
+def rbf(X: Array) -> LabelSpreading:
+    """RBF with a bandwidth of the median distance to the tenth neighbour."""
+    squares = (X**2).sum(1)
+    some = X[:500]
+    distances = squares[:500, None] + squares - 2 * some @ X.T
+    tenth = np.partition(distances, min(10, len(X) - 1), axis=1)[:, min(10, len(X) - 1)]
+    return LabelSpreading(kernel="rbf", gamma=float(1 / np.median(tenth)))
+
+
+def errors(
+    X: Array, y: Array, X_test: Array, y_test: Array, seed: int, scale: bool
+) -> Iterator[tuple[str, float]]:
+    """Of every model on one split."""
+    for name, ours in (
+        (OURS, CCLPClassifier(random_state=seed)),
+        (WITHOUT, CCLPClassifier(prior=0, random_state=seed)),
+    ):
+        yield name, 1 - ours.fit(X, y).score(X_test, y_test)
+    if scale:
+        scaler = StandardScaler().fit(X)
+        X, X_test = scaler.transform(X), scaler.transform(X_test)
+    known = y >= 0
+    for name, theirs in (
+        ("LabelSpreading, neighbours", LabelSpreading(kernel="knn", n_neighbors=7)),
+        ("LabelSpreading, RBF", rbf(X)),
+        ("SelfTraining(SVC)", SelfTrainingClassifier(SVC(probability=True, random_state=seed))),
+    ):
+        yield name, float((theirs.fit(X, y).predict(X_test) != y_test).mean())
+    alone = LogisticRegression(max_iter=1000).fit(X[known], y[known])
+    yield "logistic regression", 1 - float(alone.score(X_test, y_test))
+
+
+def measure(
+    get: Callable[[int], tuple[Array, Array]],
+    per_class: tuple[int, ...],
+    seeds: int,
+    scale: bool,
+) -> Result:
+    """Test errors by model and labels a class; a list over seeds."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for labels in per_class:
+        for seed in range(seeds):
+            X, y = get(seed)
+            X, X_test, y, y_test = train_test_split(X, y, stratify=y, random_state=seed)
+            few = few_labels(y, labels, seed)
+            for name, error in errors(X, few, X_test, y_test, seed, scale):
+                found.setdefault(name, {}).setdefault(str(labels), []).append(error)
+    kernels = [found.pop(f"LabelSpreading, {kernel}") for kernel in ("neighbours", "RBF")]
+    better = {labels: min((k[labels] for k in kernels), key=np.mean) for labels in kernels[0]}
+    return {"per_class": per_class, "errors": {**found, "LabelSpreading, better kernel": better}}
+
+
+def digits(seeds: int = 10) -> Result:
+    """The part of that name."""
+    return measure(lambda seed: load_digits(return_X_y=True), (1, 3, 5, 10), seeds, False)
+
+
+def others(seeds: int = 5) -> Result:
+    """The part of that name."""
+    return {name: measure(get, (1, 3, 10), seeds, scale) for name, (get, scale) in OTHERS.items()}
+
+
+def mnist() -> Result:
+    """The part of that name. One labeled set: it takes minutes."""
+    data = load("mnist")
+    X, X_test = (x.reshape(len(x), -1) / np.float32(255) for x in (data.train_x, data.test_x))
+    few = few_labels(data.train_y, 10, 0)
+    found = {}
+    for name, model in (
+        (OURS, CCLPClassifier(random_state=0)),
+        (WITHOUT, CCLPClassifier(prior=0, random_state=0)),
+        ("LabelSpreading, 7 neighbours", LabelSpreading(kernel="knn", n_neighbors=7)),
+        ("SelfTraining(logistic regression)", SelfTrainingClassifier(LogisticRegression())),
+    ):
+        begun = time.perf_counter()
+        error = float((model.fit(X, few).predict(X_test) != data.test_y).mean())
+        found[name] = {"error": error, "seconds": time.perf_counter() - begun}
+        print(name, found[name], file=sys.stderr, flush=True)
+    return found
+
+
+def footprint(kind: str, count: int) -> Result:
+    """Seconds, and the largest memory a fit took beyond its data; in a process of its own."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(10, size=count)
+    centres = rng.normal(size=(10, 384)).astype(np.float32)
+    X = rng.standard_normal((count, 384), np.float32)
+    X += centres[truth]
+    few = few_labels(truth, 10, 0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begun = time.perf_counter()
+    model = CCLPClassifier(random_state=0) if kind == "ours" else LabelSpreading(gamma=1 / 384)
+    model.fit(X, few)
+    seconds = time.perf_counter() - begun
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    error = float((model.predict(X[:2000]) != truth[:2000]).mean())
+    return {"samples": count, "megabytes": (after - before) / 1000, "seconds": seconds} | {
+        "data_megabytes": X.nbytes / 1e6,
+        "error": error,
+    }
+
+
+def memory() -> Result:
+    """The part of that name, and the time for digits."""
+    X, y = load_digits(return_X_y=True)
+    begun = time.perf_counter()
+    CCLPClassifier(random_state=0).fit(X[:1347], few_labels(y[:1347], 5, 0))
+    found: dict[str, Any] = {"digits_fit_seconds": time.perf_counter() - begun}
+    for kind, sizes in SIZES.items():
+        for size in sizes:
+            with get_context("spawn").Pool(1) as pool:
+                found.setdefault(kind, []).append(pool.apply(footprint, (kind, size)))
+            print(kind, found[kind][-1], file=sys.stderr, flush=True)
+    return found
+
+
+PARTS: dict[str, Callable[[], Result]] = {
+    "digits": digits,
+    "others": others,
+    "mnist": mnist,
+    "memory": memory,
+}
+
+
+def cell(values: list[float]) -> str:
+    """Mean and standard deviation, in percent."""
+    return f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}"
+
+
+def table(title: str, result: Result) -> list[list[str]]:
+    """Errors of one data set."""
+    labels = [str(count) for count in result["per_class"]]
+    return [
+        [title, *(f"{count} a class" for count in labels)],
+        ["---"] * (len(labels) + 1),
+        *([name, *(cell(result["errors"][name][count]) for count in labels)] for name in ROWS),
+        [],
+    ]
+
+
+def markdown(parts: dict[str, Result]) -> str:
+    """The README's tables, of the parts there are."""
+    tables: list[list[str]] = []
+    if "digits" in parts:
+        tables += table("digits, error in %", parts["digits"])
+    for name, result in parts.get("others", {}).items():
+        tables += table(f"{name}, error in %", result)
+    if "mnist" in parts:
+        tables += [
+            ["MNIST as vectors, 100 labels", "error in %", "fit and predict, s"],
+            ["---"] * 3,
+        ]
+        for name, found in parts["mnist"].items():
+            tables.append([name, f"{100 * found['error']:.2f}", f"{found['seconds']:.0f}"])
+        tables.append([])
+    if "memory" in parts:
+        tables += [["384 features", "samples", "memory beyond the data, MB", "fit, s"], ["---"] * 4]
+        for kind, name in (("ours", OURS), ("spreading", "LabelSpreading, RBF")):
+            for found in parts["memory"][kind]:
+                row = [f"{found['samples']:,}", f"{found['megabytes']:,.0f}"]
+                tables.append([name, *row, f"{found['seconds']:.0f}"])
+    return "\n".join(f"| {' | '.join(row)} |" if row else "" for row in tables)
+
+
+def main() -> None:
+    """Measure what is missing, print, write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all if there is none")
+    parser.add_argument("--out", type=Path, default=Path("results/estimator"), help="folder")
+    parser.add_argument("--readme", type=Path, help="put the tables into this file")
+    options = parser.parse_args()
+    if options.readme:  # before minutes of measuring
+        text = options.readme.read_text() if options.readme.is_file() else ""
+        if not 0 <= text.find(MARKS[0]) < text.find(MARKS[1]):
+            parser.error(f"--readme: {options.readme} must hold {MARKS[0]!r}, then {MARKS[1]!r}")
+    warnings.filterwarnings("ignore", category=FutureWarning)  # SVC(probability=True)
+    warnings.filterwarnings("ignore", message=".*(converge|max_iter)")
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in options.parts or PARTS:
+        path = options.out / f"{name}.json"
+        if path.exists():
+            continue
+        found = PARTS[name]()
+        about = {"command": f"benchmarks/estimator.py {name}", "seeds": "0, 1, …"}
+        about["environment"] = environment(torch.device("cpu"))
+        write_json(path, {"result": found, **about}, new=True)
+    done = [name for name in PARTS if (options.out / f"{name}.json").exists()]
+    parts = {name: read_json(options.out, f"{name}.json")["result"] for name in done}
+    print(markdown(parts))
+    if options.readme:
+        before, _, rest = options.readme.read_text().partition(MARKS[0])
+        _, _, after = rest.partition(MARKS[1])
+        text = f"{before}{MARKS[0]}\n{markdown(parts)}\n{MARKS[1]}{after}"
+        write_bytes(options.readme, text.encode())
+
+
+if __name__ == "__main__":
+    main()

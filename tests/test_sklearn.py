@@ -1,0 +1,310 @@
+"""The estimator: scikit-learn's own checks, and what they do not ask."""
+
+import pickle
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas
+import polars
+import pytest
+import torch
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_blobs, make_moons
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+from cclp.sklearn import CCLPClassifier
+
+EXPECTED_FAILURES = {
+    "check_classifiers_classes": "uses -1 as a class, which marks unlabeled samples here",
+}
+QUICK: dict[str, Any] = {"max_iter": 40, "hidden_sizes": (32,), "embedding_size": 16}
+
+
+@parametrize_with_checks(
+    [CCLPClassifier()], expected_failed_checks=lambda estimator: EXPECTED_FAILURES
+)
+def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def some(classes: int = 3, labels: int = 4, count: int = 90) -> tuple[NDArray[Any], ...]:
+    """Well separated groups: X, y with few labels, the truth."""
+    X, truth = make_blobs(count, n_features=5, centers=classes, random_state=0)
+    y = np.full(count, -1)
+    for c in range(classes):
+        y[np.flatnonzero(truth == c)[:labels]] = c
+    return X, y, truth
+
+
+def model(**settings: Any) -> CCLPClassifier:
+    return CCLPClassifier(**{**QUICK, "random_state": 0, **settings})
+
+
+def test_few_labels_go_far() -> None:
+    X, truth = make_moons(300, noise=0.08, random_state=1)
+    y = np.full(300, -1)
+    for c in (0, 1):
+        y[np.flatnonzero(truth == c)[:3]] = c
+    fitted = CCLPClassifier(random_state=0).fit(X[:200], y[:200])
+    assert fitted.score(X[200:], truth[200:]) > 0.95
+    alone = CCLPClassifier(method="supervised", random_state=0).fit(X[:200], y[:200])
+    assert alone.score(X[200:], truth[200:]) < 0.92
+
+
+def test_attributes() -> None:
+    X, y, truth = some()
+    fitted = model().fit(X, y)
+    assert fitted.classes_.tolist() == [0, 1, 2]
+    assert fitted.n_iter_ == 40
+    assert fitted.n_features_in_ == 5
+    assert set(fitted.history_) == {"cross_entropy", "cclp"}
+    assert len(fitted.history_["cclp"]) == 40
+    assert isinstance(fitted.module_, nn.Module)
+    assert fitted.transform(X).shape == (90, 16)
+    assert list(fitted.get_feature_names_out()) == [f"cclpclassifier{k}" for k in range(16)]
+    for values in (fitted.predict_proba(X), fitted.decision_function(X), fitted.transform(X)):
+        assert values.dtype == np.float32
+    assert fitted.score(X, truth) > 0.9
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        lambda y: y,
+        lambda y: np.where(y < 0, np.nan, y),
+        lambda y: np.array([None if c < 0 else c for c in y], dtype=object),
+        lambda y: [None if c < 0 else float(c) for c in y],
+        lambda y: np.array([np.nan if c < 0 else c for c in y], dtype=object),
+        lambda y: y.astype(float),
+    ],
+)
+def test_marks_of_unlabeled_samples_mean_the_same(marked: Any) -> None:
+    X, y, _ = some()
+    expected = model().fit(X, y)
+    fitted = model().fit(X, marked(y))
+    assert fitted.classes_.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(fitted.predict_proba(X), expected.predict_proba(X))
+
+
+def test_string_labels() -> None:
+    X, y, truth = some()
+    names = np.array(["pear", "fig", "plum"])
+    mixed = np.array([None if c < 0 else names[c] for c in y], dtype=object)
+    fitted = model().fit(X, mixed)
+    assert fitted.classes_.tolist() == ["fig", "pear", "plum"]
+    assert (fitted.predict(X) == names[truth]).mean() > 0.9
+    assert fitted.score(X, mixed) > 0.9
+    whole = model().fit(X, names[truth])
+    assert whole.classes_.dtype.kind == "U"
+
+
+def test_frames_of_pandas_and_polars() -> None:
+    X, y, _ = some()
+    expected = model().fit(X, y).predict_proba(X)
+    columns = [f"c{k}" for k in range(5)]
+    frame = pandas.DataFrame(X, columns=columns)
+    nullable = pandas.Series(y, dtype="Int64").replace(-1, pandas.NA)
+    fitted = model().fit(frame, nullable)
+    assert fitted.feature_names_in_.tolist() == columns
+    np.testing.assert_array_equal(fitted.predict_proba(frame), expected)
+    with pytest.raises(ValueError, match="feature names should match"):
+        fitted.predict(frame[columns[::-1]])
+    named = fitted.set_output(transform="pandas").transform(frame)
+    assert list(named.columns) == [f"cclpclassifier{k}" for k in range(16)]
+    other = polars.DataFrame(dict(zip(columns, X.T, strict=True)))
+    nulls = polars.Series([None if c < 0 else int(c) for c in y])
+    np.testing.assert_array_equal(model().fit(other, nulls).predict_proba(other), expected)
+
+
+def test_score_leaves_unlabeled_samples_out() -> None:
+    X, y, truth = some()
+    fitted = model().fit(X, y)
+    known = y >= 0
+    assert fitted.score(X, y) == (fitted.predict(X)[known] == truth[known]).mean()
+    weight = np.where(known & (truth == 0), 1.0, 0.0)
+    assert fitted.score(X, y, weight) == (fitted.predict(X)[weight > 0] == 0).mean()
+
+
+def test_random_state() -> None:
+    X, y, _ = some()
+    first, again, other = (
+        model(random_state=seed).fit(X, y).predict_proba(X) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_the_callers_generators_are_left_alone() -> None:
+    X, y, _ = some()
+    torch.manual_seed(5)
+    np.random.seed(5)
+    random.seed(5)
+    expected = torch.rand(1).item(), np.random.rand(), random.random()
+    torch.manual_seed(5)
+    np.random.seed(5)
+    random.seed(5)
+    model().fit(X, y)
+    assert (torch.rand(1).item(), np.random.rand(), random.random()) == expected
+
+
+def test_clone_pickle_pipeline_and_searches() -> None:
+    X, y, truth = some()
+    fitted = model(weight=0.5).fit(X, y)
+    assert clone(fitted).get_params() == fitted.get_params()
+    loaded = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
+    pipeline = make_pipeline(StandardScaler(), model())
+    assert pipeline.fit(X, y).score(X, truth) > 0.9
+    search = GridSearchCV(model(), {"weight": [0.1, 1.0]}, cv=2).fit(X, y)
+    assert search.best_score_ > 0.7
+    assert cross_val_score(model(), X, truth, cv=2).mean() > 0.9
+
+
+def test_methods_and_weights() -> None:
+    X, y, _ = some()
+    fitted = model(method="entropy+vat", weight={"entropy": 0.0}).fit(X, y)
+    assert set(fitted.history_) == {"cross_entropy", "entropy", "vat"}
+    assert fitted.history_["entropy"][-1] == 0
+    teacher = model(method="mean_teacher", max_iter=150).fit(X, y)
+    trained = dict(teacher._objective.net.named_parameters())
+    assert any(
+        not torch.equal(value, trained[name]) for name, value in teacher.module_.named_parameters()
+    )
+
+
+def test_networks() -> None:
+    X, truth = load_digits(return_X_y=True)
+    X, truth = X[:200], truth[:200]
+    fitted = model(net="cnn", image_shape=(8, 8), max_iter=3).fit(X, truth)
+    assert fitted.transform(X[:3]).shape == (3, 128)
+
+    def own(shape: tuple[int, ...], classes: int) -> nn.Module:
+        net = nn.Module()
+        net.features = nn.Linear(shape[0], 7)
+        net.classifier = nn.Linear(7, classes)
+        net.forward = lambda x: net.classifier(net.features(x))  # type: ignore[method-assign]
+        return net
+
+    fitted = model(net=own, max_iter=3).fit(X, truth)
+    assert fitted.transform(X[:3]).shape == (3, 7)
+
+
+def test_early_stopping_keeps_the_best() -> None:
+    X, y, truth = some(labels=20)
+    X = X + np.random.default_rng(0).normal(scale=4, size=X.shape)
+    fitted = model(early_stopping=True, validation_fraction=0.5, max_iter=200).fit(X, y)
+    scores = fitted.history_["validation_score"]
+    assert fitted.n_iter_ == fitted.history_["validation_step"][-1] < 200
+    assert max(scores) == scores[-11]  # ten more were waited for
+    held_out = fitted._split(np.where(y < 0, -1, y), _seed(0)).held_out
+    assert fitted.score(X[held_out], truth[held_out]) == pytest.approx(max(scores))
+
+
+def _seed(random_state: int) -> int:
+    return int(np.random.RandomState(random_state).randint(2**31 - 1))
+
+
+def test_warm_start_goes_on() -> None:
+    X, y, _ = some()
+    once = model(warm_start=True).fit(X, y)
+    before = once.history_["cross_entropy"]
+    again = once.fit(X, y).history_["cross_entropy"]
+    assert np.mean(again[:5]) < np.mean(before[:5]) / 2
+    with pytest.raises(ValueError, match="warm_start needs the classes of the last fit"):
+        once.fit(X, np.where(y == 2, -1, y))
+    with pytest.raises(ValueError, match="warm_start needs the features, network and method"):
+        once.fit(X[:, :3], y)
+    once.set_params(hidden_sizes=(8,))
+    with pytest.raises(ValueError, match="warm_start needs the features, network and method"):
+        once.fit(X, y)
+
+
+def test_a_failed_fit_leaves_the_last_one() -> None:
+    X, y, _ = some()
+    fitted = model().fit(X, y)
+    expected = fitted.predict_proba(X)
+    with pytest.raises(ValueError, match="needs image_shape"):
+        fitted.set_params(net="cnn").fit(X, y)
+    np.testing.assert_array_equal(fitted.set_params(net="mlp").predict_proba(X), expected)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([-1] * 90, "y has no label"),
+        ([None] * 90, "y has no label"),
+        ([0] + [-1] * 89, "at least 2 classes, got 1 class: 0"),
+        (np.linspace(0, 1, 90), "Unknown label type"),
+        ([0, 1], "inconsistent numbers of samples"),
+        (None, "requires y to be passed"),
+    ],
+)
+def test_bad_labels(y: Any, message: str) -> None:
+    X, _, _ = some()
+    with pytest.raises(ValueError, match=message):
+        model().fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"net": "resnet"}, "net must be one of 'mlp', 'cnn', got 'resnet'"),
+        ({"net": lambda shape, classes: 3}, "must take .shape, num_classes. and give"),
+        ({"net": "cnn"}, "net='cnn' needs image_shape"),
+        ({"image_shape": (2, 2)}, r"image_shape must be .* of the 5 features, got \(2, 2\)"),
+        ({"method": "vta"}, "method must be one of"),
+        ({"weight": -1}, "weight must be at least 0"),
+        ({"weight": {"vat": 1}}, "weight has 'vat', but the method is 'cclp'"),
+        ({"method": "cclp+vat", "weight": 1}, "weight must be by method"),
+        ({"similarity": "cubic"}, "similarity must be one of"),
+        ({"device": "tpu"}, "device must be one of"),
+        ({"precision": 16}, "precision must be one of"),
+        ({"batch_size": 32}, "batch_size must be"),
+        ({"batch_size": (0, 9)}, r"batch_size\[0\] must be at least 1"),
+        ({"max_iter": 0}, "max_iter must be at least 1, got 0"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"prior": 2}, "prior must be at most 1, got 2"),
+        ({"learning_rate": 0}, "learning_rate must be finite and above 0"),
+        ({"hidden_sizes": (0,)}, "hidden_sizes must be at least 1"),
+    ],
+)
+def test_bad_parameters(settings: dict[str, Any], message: str) -> None:
+    X, y, _ = some()
+    with pytest.raises(ValueError, match=message):
+        model(**settings).fit(X, y)
+
+
+def test_bad_samples() -> None:
+    X, y, _ = some()
+    for bad in (np.nan, np.inf):
+        broken = X.copy()
+        broken[3, 2] = bad
+        with pytest.raises(ValueError, match="Input X contains"):
+            model().fit(broken, y)
+    with pytest.raises(NotFittedError):
+        model().predict(X)
+    with pytest.raises(ValueError, match="X has 3 features, but CCLPClassifier is expecting 5"):
+        model().fit(X, y).predict(X[:, :3])
+
+
+def test_all_labeled_works() -> None:
+    X, _, truth = some()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model().fit(X, truth).score(X, truth) > 0.9
+
+
+def test_progress_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y, _ = some()
+    model(max_iter=2).fit(X, y)
+    assert capsys.readouterr() == ("", "")
+    model(early_stopping=True, validation_fraction=0.5, verbose=True, max_iter=2).fit(X, y)
+    assert "cclp, 90 samples, 6 labels: step 1/2" in capsys.readouterr().err
