@@ -269,9 +269,9 @@ def main() -> None:
         if path.exists():
             continue
         found = PARTS[name]()
-        about = {"command": f"benchmarks/estimator.py {name}", "seeds": "0, 1, …"}
-        about["environment"] = environment(torch.device("cpu"))
-        write_json(path, {"result": found, **about}, new=True)
+        about = environment(torch.device("cpu"))
+        command = f"benchmarks/estimator.py {name}"
+        write_json(path, {"command": command, "result": found, "environment": about}, new=True)
     done = [name for name in PARTS if (options.out / f"{name}.json").exists()]
     parts = {name: read_json(options.out, f"{name}.json")["result"] for name in done}
     print(markdown(parts))

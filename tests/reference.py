@@ -146,7 +146,7 @@ def propagate_symmetrically(logits: Array, Y_L: Array) -> Array:
     return Phi_U
 
 
-def _cross_entropy_of_chains(
+def cross_entropy_of_chains(
     H: Array, Phi: Array, steps: int, mass_offset: float, log_offset: float
 ) -> float:
     """Sum over s, i and j of -T_ij log H^(s)_ij: Eq. 6, 8 and 9 without the factor in front."""
@@ -185,7 +185,7 @@ def cclp_as_printed(
     Z = np.concatenate([Z_L, Z_U])
     H = transition_matrix(similarity(Z, **similarity_options))
     Phi = np.concatenate([Y_L, propagate(H, Y_L)])
-    return _cross_entropy_of_chains(H, Phi, steps, 0.0, 0.0) / (steps * len(Z) ** 2)
+    return cross_entropy_of_chains(H, Phi, steps, 0.0, 0.0) / (steps * len(Z) ** 2)
 
 
 def cclp_as_released(
@@ -196,4 +196,4 @@ def cclp_as_released(
     n, eps = len(Z), 1e-5
     H = eps / n + (1 - eps) * transition_matrix(similarity(Z, **similarity_options))
     Phi = np.concatenate([Y_L, propagate(H, Y_L)])
-    return _cross_entropy_of_chains(H, Phi, steps, 1e-5, 1e-6) / (steps * n)
+    return cross_entropy_of_chains(H, Phi, steps, 1e-5, 1e-6) / (steps * n)

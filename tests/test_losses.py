@@ -473,6 +473,60 @@ def test_similarity_module_trains_with_the_loss() -> None:
     assert matrix.grad.abs().max() > 0
 
 
+# --- the prior ---
+
+
+def _prior(batch: Embedded, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    size = (len(batch.z_unlabeled), batch.num_classes)
+    return torch.rand(*size, generator=generator, dtype=batch.z_labeled.dtype).softmax(1)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_a_prior_takes_its_share_of_the_posteriors(weight: float, steps: int) -> None:
+    batch = random_batch(22)
+    prior = _prior(batch)
+    Z_L, Y_L, Z_U = batch.arrays
+    H = reference.transition_matrix(reference.similarity(np.vstack([Z_L, Z_U]), "dot"))
+    mixed = (1 - weight) * reference.propagate(H, Y_L) + weight * prior.numpy()
+    phi = cclp.propagate_labels(
+        *batch[:3], num_classes=3, prior=prior, prior_weight=weight, smoothing=0.0
+    )
+    np.testing.assert_allclose(phi.numpy(), mixed, rtol=1e-10)
+    total = reference.cross_entropy_of_chains(H, np.vstack([Y_L, mixed]), steps, 0.0, 0.0)
+    loss = _loss(batch, steps=steps, prior=prior, prior_weight=weight, smoothing=0.0)
+    assert loss.item() == pytest.approx(total / (steps * len(H)), rel=1e-10)
+
+
+def test_gradients_beside_a_prior() -> None:
+    z_labeled, labels, z_unlabeled, classes = batch = random_batch(23)
+    prior = _prior(batch).requires_grad_()
+
+    def loss(z_l: Tensor, z_u: Tensor) -> Tensor:
+        return cclp.cclp_loss(z_l, labels, z_u, num_classes=classes, prior=prior, prior_weight=0.4)
+
+    inputs = (z_labeled.requires_grad_(), z_unlabeled.requires_grad_())
+    assert torch.autograd.gradcheck(loss, inputs)
+    torch.autograd.backward(loss(*inputs))
+    assert prior.grad is None
+
+
+def test_the_module_passes_a_prior_on() -> None:
+    batch = random_batch(24)
+    prior = _prior(batch)
+    module = cclp.CCLPLoss(3, weight=2.0)
+    expected = 2 * _loss(batch, prior=prior, prior_weight=0.5)
+    torch.testing.assert_close(module(*batch[:3], prior, 0.5), expected)
+    with pytest.raises(ValueError, match="prior must be None"):
+        cclp.CCLPLoss.as_released(3)(*batch[:3], prior)
+
+
+def test_a_prior_of_no_unlabeled_samples() -> None:
+    batch = random_batch(25, unlabeled=0)
+    torch.testing.assert_close(_loss(batch, prior=torch.zeros(0, 3)), _loss(batch))
+
+
 # --- wrong input ---
 
 Z = torch.zeros(4, 2)
@@ -516,6 +570,17 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "normalization": ({"normalization": "n"}, ValueError, r"normalization .*'nodes'.*'n'"),
     "propagation": ({"propagation": "x"}, ValueError, r"propagation .*'harmonic'.*'x'"),
     "smoothing": ({"smoothing": 1.0}, ValueError, r"smoothing .*1.0"),
+    "prior no tensor": ({"prior": [1]}, TypeError, r"prior .*list"),
+    "prior shape": ({"prior": Z[:3]}, ValueError, r"prior .*\(4, 2\).*\(3, 2\)"),
+    "prior integers": ({"prior": Z.long()}, ValueError, r"prior .*floating-point.*int64"),
+    "prior rows": ({"prior": Z}, ValueError, r"prior: .*sum to 1.*off by 1"),
+    "prior elsewhere": ({"prior": Z.to("meta")}, ValueError, r"prior .*device.*cpu.*meta"),
+    "prior weight": (
+        {"prior": Z + 0.5, "prior_weight": 1.5}, ValueError, r"prior_weight .*at most 1, got 1.5",
+    ),
+    "prior weight negative": (
+        {"prior": Z + 0.5, "prior_weight": -1}, ValueError, r"prior_weight .*at least 0, got -1",
+    ),
 }  # fmt: skip
 
 
@@ -526,7 +591,8 @@ def test_wrong_input_is_named(case: str) -> None:
     arguments |= change
     with pytest.raises(error, match=message):
         cclp.cclp_loss(**arguments)
-    setting = {k: v for k, v in change.items() if k not in ("z_labeled", "labels", "z_unlabeled")}
+    data = ("z_labeled", "labels", "z_unlabeled", "prior", "prior_weight")
+    setting = {k: v for k, v in change.items() if k not in data}
     in_call = case in ("similarity shape", "similarity type", "bandwidth size")
     if setting and not in_call:
         with pytest.raises(error, match=message):

@@ -120,6 +120,22 @@ def test_mean_teacher_by_hand() -> None:
         torch.testing.assert_close(next(method.teacher.features.parameters()), expected)
 
 
+def test_the_teacher_averages_over_a_fiftieth_of_the_training() -> None:
+    net = quiet_net(nn.Linear(2, 2, bias=False))
+    net.features.weight = nn.Parameter(torch.eye(2))
+    method = MeanTeacher(2)
+    method.attach(net)
+    expected = torch.eye(2)
+    for step in range(8):
+        method(make_step(net, X)._replace(progress=step / 200))  # of 200: decay 1 − 1/4
+        with torch.no_grad():
+            net.features.weight.mul_(1.5)
+        method.after_step(net)
+        decay = min(1 - 1 / (step + 2), 3 / 4)
+        expected = decay * expected + (1 - decay) * net.features.weight
+        torch.testing.assert_close(next(method.teacher.features.parameters()), expected)
+
+
 def test_vat_by_hand() -> None:
     """Logits (a x, 0): the worst direction is the first axis, either way."""
     features = nn.Linear(2, 2, bias=False)

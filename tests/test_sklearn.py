@@ -3,6 +3,7 @@
 import pickle
 import random
 import warnings
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ EXPECTED_FAILURES = {
 QUICK: dict[str, Any] = {"max_iter": 40, "hidden_sizes": (32,), "embedding_size": 16}
 
 
-@parametrize_with_checks(
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
     [CCLPClassifier()], expected_failed_checks=lambda estimator: EXPECTED_FAILURES
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
@@ -187,11 +188,8 @@ def test_networks() -> None:
     assert fitted.transform(X[:3]).shape == (3, 128)
 
     def own(shape: tuple[int, ...], classes: int) -> nn.Module:
-        net = nn.Module()
-        net.features = nn.Linear(shape[0], 7)
-        net.classifier = nn.Linear(7, classes)
-        net.forward = lambda x: net.classifier(net.features(x))  # type: ignore[method-assign]
-        return net
+        layers = {"features": nn.Linear(shape[0], 7), "classifier": nn.Linear(7, classes)}
+        return nn.Sequential(OrderedDict(layers))
 
     fitted = model(net=own, max_iter=3).fit(X, truth)
     assert fitted.transform(X[:3]).shape == (3, 7)

@@ -577,7 +577,7 @@ class _Best:
 def _usual_steps(count: int) -> int:
     """Of training, for so many samples."""
     few, many = 200, 2000
-    return round(300 * max(1 / 3, min(1, count / few)) * max(1, count / many) ** (1 / 3))
+    return int(300 * max(1 / 3, min(1, count / few)) * max(1.0, count / many) ** (1 / 3))
 
 
 def _unlabeled(y: NDArray[Any]) -> NDArray[np.bool_]:

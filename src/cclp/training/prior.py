@@ -69,7 +69,7 @@ def _spread(
     mass = F.sum(0)
     F *= shares / np.where(mass > 0, mass, 1)
     reached = F.max(1, keepdims=True) > 0
-    return np.where(reached, np.eye(num_classes)[F.argmax(1)], shares)
+    return np.asarray(np.where(reached, np.eye(num_classes)[F.argmax(1)], shares))
 
 
 def comparable(x: NDArray[Any]) -> NDArray[np.float32]:

@@ -1,0 +1,152 @@
+"""Labels spread over the inputs before training, in the trainer and by themselves."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_wine, make_moons
+
+from cclp.methods.base import Step
+from cclp.methods.cclp import CCLP
+from cclp.nets import mlp
+from cclp.training import prior as module
+from cclp.training.prior import comparable, graph_prior
+from cclp.training.run import Stopped, resume, train
+from tests.runs import last_weights, metrics, tiny_config
+from tests.test_cli import call
+from tests.test_run import Heard, after
+
+
+def one_label_each(y: NDArray[np.int64]) -> NDArray[np.int64]:
+    few = np.full(len(y), -1)
+    for c in np.unique(y):
+        few[np.flatnonzero(y == c)[0]] = c
+    return few
+
+
+def test_labels_follow_the_moons() -> None:
+    X, y = make_moons(400, noise=0.05, random_state=0)
+    prior = graph_prior(X, one_label_each(y), 2)
+    assert prior.dtype == np.float32
+    np.testing.assert_array_equal(prior.sum(1), 1)
+    assert (prior.argmax(1) == y).mean() > 0.97
+
+
+def test_units_are_told_apart() -> None:
+    """Alcohol in percent beside proline in hundreds: nothing but proline would count."""
+    X, y = load_wine(return_X_y=True)
+    np.testing.assert_allclose(comparable(X).std(0), 1, rtol=1e-4)
+    assert (graph_prior(X, one_label_each(y), 3).argmax(1) == y).mean() > 0.85
+    pixels = np.random.default_rng(0).uniform(0, [1, 2, 5], (100, 3))
+    np.testing.assert_allclose(comparable(pixels).std(0), pixels.std(0), rtol=1e-4)
+
+
+def test_scale_and_offset_do_not_matter() -> None:
+    X, y = make_moons(200, noise=0.1, random_state=0)
+    few = one_label_each(y)
+    np.testing.assert_array_equal(graph_prior(X, few, 2), graph_prior(1000 * X + 50, few, 2))
+
+
+def test_many_features_become_components() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 3, 8, 8))
+    assert comparable(x).shape == (200, 64)
+    assert comparable(x[:50]).shape == (50, 192)
+
+
+def test_samples_that_no_label_reaches_get_the_shares_of_the_labels() -> None:
+    X = np.concatenate([np.linspace(0, 1, 10), 100 + np.linspace(0, 1, 10)])[:, None]
+    y = np.full(20, -1)
+    y[[0, 1, 9]] = [0, 0, 1]
+    prior = graph_prior(X, y, 2)
+    np.testing.assert_allclose(prior[10:], [[2 / 3, 1 / 3]] * 10)
+    assert set(prior[:10].ravel()) == {0, 1}
+
+
+def test_samples_beyond_the_graph_go_with_their_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = make_moons(600, noise=0.05, random_state=0)
+    monkeypatch.setattr(module, "MOST_NODES", 200)
+    few = one_label_each(y)
+    prior = graph_prior(X, few, 2)
+    assert (prior.argmax(1) == y).mean() > 0.95
+    assert (prior.argmax(1) == few)[few >= 0].all()
+
+
+@pytest.mark.parametrize(
+    "X", [np.zeros((2, 3)), np.zeros((9, 1)), np.ones((3, 2)) * 1e30, np.eye(4)]
+)
+def test_degenerate_inputs_give_distributions(X: NDArray[Any]) -> None:
+    y = np.full(len(X), -1)
+    y[:2] = [0, 1]
+    prior = graph_prior(X, y, 3)
+    np.testing.assert_allclose(prior.sum(1), 1, rtol=1e-6)
+
+
+def test_it_gives_way_in_proportion_to_time() -> None:
+    torch.manual_seed(0)
+    z_labeled, z_unlabeled = torch.randn(4, 3), torch.randn(6, 3)
+    labels, prior = torch.tensor([0, 1, 0, 1]), torch.eye(2).repeat(3, 1)
+    net = mlp(3, 2)
+    method = CCLP(2, prior=0.5)
+
+    def term(progress: float, given: torch.Tensor | None) -> float:
+        step = Step(
+            net, z_labeled, labels, z_unlabeled, z_labeled, z_unlabeled, z_labeled, progress, given
+        )
+        return float(method(step)["cclp"])
+
+    for progress in (0.0, 0.2, 0.4, 0.5, 0.9):
+        weight = max(0.0, 1 - progress / 0.5)
+        expected = method.loss(z_labeled, labels, z_unlabeled, prior, weight).item()
+        assert term(progress, prior) == pytest.approx(expected)
+    assert term(0.5, prior) == term(0.5, None)
+    assert term(0.0, prior) != term(0.0, None)
+
+
+def test_the_trainer_begins_with_it_and_resumes_bit_for_bit(tmp_path: Path) -> None:
+    plain = tiny_config(steps=8)
+    config = replace(plain, recipe=replace(plain.recipe, prior=0.75))
+    report = Heard()
+    train(config, tmp_path / "whole", report)
+    assert any("Spreading labels over the inputs" in text for text in report.told)
+    for stop in (3, 7):  # with a prior, and when it is over
+        out = tmp_path / str(stop)
+        with pytest.raises(Stopped):
+            train(config, out, should_stop=after(stop))
+        resume(out, Heard())
+        assert last_weights(out) == last_weights(tmp_path / "whole")
+    train(plain, tmp_path / "plain")
+    assert metrics(tmp_path / "plain")[0]["cclp"] != metrics(tmp_path / "whole")[0]["cclp"]
+
+
+def test_held_out_samples_are_not_in_the_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[np.float32]:
+        seen.append((len(x), int((y >= 0).sum())))
+        return graph_prior(x, y, classes)
+
+    monkeypatch.setattr(module, "graph_prior", watched)
+    plain = tiny_config(steps=2, held_out=100)
+    train(replace(plain, recipe=replace(plain.recipe, prior=1.0)), tmp_path / "run")
+    assert seen == [(1347 - 100, 30)]
+
+
+def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["train", "digits", "--steps", "2", "--labels", "20", "--quiet"]
+    assert call(*short, "--prior", "0.5", "--out", str(tmp_path / "run")) == 0
+    about = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert about["config"]["recipe"]["prior"] == 0.5
+    for wrong, message in (
+        (["--prior", "2"], "prior must be at most 1, got 2.0"),
+        (["--prior", "0.5", "--method", "vat"], "--prior has no effect with --method vat"),
+        (["--setting", "cclp.prior=0.5"], "--setting cclp.prior: use --prior"),
+    ):
+        assert call(*short, *wrong) == 2
+        assert message in capsys.readouterr().err
