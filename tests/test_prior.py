@@ -58,12 +58,22 @@ def test_many_features_become_components() -> None:
     assert comparable(x[:50]).shape == (50, 192)
 
 
-def test_samples_that_no_label_reaches_get_the_shares_of_the_labels() -> None:
+def test_unequal_labels_bend_it_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four labels of one class and one of each other: no reason to think the class that large."""
+    X, y = load_wine(return_X_y=True)
+    few = one_label_each(y)
+    few[:4] = y[:4]
+    right = (graph_prior(X, few, 3).argmax(1) == y).mean()
+    monkeypatch.setattr(module, "EQUAL_LABELS", 0)
+    assert right > (graph_prior(X, few, 3).argmax(1) == y).mean() + 0.1
+
+
+def test_samples_that_no_label_reaches_get_the_classes_shares() -> None:
     X = np.concatenate([np.linspace(0, 1, 10), 100 + np.linspace(0, 1, 10)])[:, None]
     y = np.full(20, -1)
     y[[0, 1, 9]] = [0, 0, 1]
     prior = graph_prior(X, y, 2)
-    np.testing.assert_allclose(prior[10:], [[2 / 3, 1 / 3]] * 10)
+    np.testing.assert_allclose(prior[10:], [[7 / 13, 6 / 13]] * 10)
     assert set(prior[:10].ravel()) == {0, 1}
 
 

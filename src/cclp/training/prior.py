@@ -17,6 +17,7 @@ from sklearn.neighbors import NearestNeighbors
 
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
+EQUAL_LABELS = 5  # a few labels say little about how large the classes are
 MOST_DIMENSIONS = 64
 MOST_NODES = 60_000
 SAME_UNIT = 10.0
@@ -28,10 +29,10 @@ def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> NDAr
 
     (I − αS) F = Y (Zhou et al. 2004) on the sparse graph of five neighbours each, whose weights
     fall with the distance in units of both ends' own neighbourhoods (Zelnik-Manor & Perona 2004).
-    Every class is given the share that it has of the labels, and every sample its largest class:
-    F itself is so even that the loss would pull all classes together. Of more than 60,000 samples,
-    so many are the graph's, and the others go with their nearest: time and memory grow in
-    proportion.
+    Every class is given the share that it would have of the labels if there were five more of each,
+    and every sample its largest class: F itself is so even that the loss would pull all classes
+    together. Of more than 60,000 samples, so many are the graph's, and the others go with their
+    nearest: time and memory grow in proportion.
 
     Args:
         x: samples, (N, …).
@@ -39,7 +40,7 @@ def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> NDAr
         num_classes: C.
 
     Returns:
-        (N, C), one-hot; the shares of the labels for samples that no label reaches.
+        (N, C), one-hot; the classes' shares for samples that no label reaches.
 
     Example:
         >>> x = np.array([[0.0], [1.0], [2.0], [17.0], [18.0], [19.0]])
@@ -63,7 +64,7 @@ def _spread(
 ) -> NDArray[np.float64]:
     """The prior of the graph's own nodes."""
     labels = np.eye(num_classes)[y] * (y >= 0)[:, None]
-    shares = labels.sum(0) / labels.sum()
+    shares = (labels.sum(0) + EQUAL_LABELS) / (labels.sum() + EQUAL_LABELS * num_classes)
     system = sparse.identity(len(points)) - ALPHA * _walk(points, min(NEIGHBOURS, len(points) - 1))
     F = np.stack([cg(system, column, rtol=_TOLERANCE)[0] for column in labels.T], axis=1).clip(0)
     mass = F.sum(0)
