@@ -26,6 +26,7 @@ test: lint
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/loss.py --out results/loss-benchmark.json --readme README.md
 	$(BIN)/python benchmarks/training.py --out results/training-benchmark.json
+	$(BIN)/python benchmarks/estimator.py --readme README.md
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .

@@ -1,13 +1,16 @@
 """The benchmark measures what it says, and the README shows what it measured."""
 
 import json
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks import estimator, training
 from benchmarks import loss as benchmark
-from benchmarks import training
+from cclp.sklearn import CCLPClassifier
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,3 +56,33 @@ def test_the_bare_step_is_the_same_step() -> None:
     times = result["best_milliseconds"]
     assert result["loop_over_bare"] == times["loop"] / times["bare"] > 0
     assert result["checkpoint_milliseconds"] > 0
+
+
+@pytest.mark.filterwarnings("ignore")  # of the others
+def test_every_model_is_measured_on_the_same_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimator, "CCLPClassifier", partial(CCLPClassifier, max_iter=2))
+    result = estimator.measure(estimator.blobs, (1, 3), seeds=2, scale=True)
+    assert set(result["errors"]) == set(estimator.ROWS)
+    for by_labels in result["errors"].values():
+        assert list(by_labels) == ["1", "3"]
+        assert all(len(values) == 2 and 0 <= min(values) for values in by_labels.values())
+    text = estimator.markdown({"others": {"blobs": result}})
+    assert "| blobs, error in % | 1 a class | 3 a class |" in text
+    assert len(text.splitlines()) == 2 + len(estimator.ROWS)
+
+
+def test_memory_is_what_a_fit_takes() -> None:
+    with get_context("spawn").Pool(1) as pool:
+        found = pool.apply(estimator.footprint, ("spreading", 1500))
+    matrix = 1500**2 * 8 / 1e6
+    assert 0.9 * matrix < found["megabytes"] < 12 * matrix
+    assert found["seconds"] > 0
+
+
+def test_readme_shows_the_recorded_errors() -> None:
+    parts = {
+        path.stem: json.loads(path.read_text())["result"]
+        for path in (ROOT / "results" / "estimator").iterdir()
+    }
+    ordered = {name: parts[name] for name in estimator.PARTS}
+    assert estimator.markdown(ordered) in (ROOT / "README.md").read_text()
