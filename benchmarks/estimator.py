@@ -128,6 +128,7 @@ def measure(
             X, y = get(seed)
             X, X_test, y, y_test = train_test_split(X, y, stratify=y, random_state=seed)
             few = few_labels(y, labels, seed)
+            print(f"{labels} labels a class, seed {seed}", file=sys.stderr, flush=True)
             for name, error in errors(X, few, X_test, y_test, seed, scale):
                 found.setdefault(name, {}).setdefault(str(labels), []).append(error)
     kernels = [found.pop(f"LabelSpreading, {kernel}") for kernel in ("neighbours", "RBF")]

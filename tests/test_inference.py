@@ -476,13 +476,16 @@ def test_weights_reach_the_methods(tmp_path: Path) -> None:
 def test_settings_reach_the_methods_from_the_command_line(tmp_path: Path) -> None:
     """VAT + Ent, and a CCLP of the paper's footnote."""
     given = "--method vat+cclp --setting vat.entropy=0.1 --setting cclp.propagation=symmetric"
+    given += " --setting cclp.detach_posteriors=false --setting cclp.steps=2"
     assert call("train", "digits", *given.split(), "--out", str(tmp_path / "run"), *FAST) == 0
     line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert line["vat_entropy"] > 0
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["settings"] == {
+    config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert config["settings"] == {
         "vat": {"entropy": 0.1},
-        "cclp": {"propagation": "symmetric"},
+        "cclp": {"propagation": "symmetric", "detach_posteriors": False},
     }
+    assert config["recipe"]["chain_steps"] == 2
 
 
 def test_a_users_augmentation_is_a_method_of_three_lines(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_the_teacher_averages_over_a_fiftieth_of_the_training() -> None:
     method.attach(net)
     expected = torch.eye(2)
     for step in range(8):
-        method(make_step(net, X)._replace(progress=step / 200))  # of 200: decay 1 − 1/4
+        method(make_step(net, X)._replace(length=200))  # decay 1 − 1/4
         with torch.no_grad():
             net.features.weight.mul_(1.5)
         method.after_step(net)

@@ -86,6 +86,26 @@ def test_samples_beyond_the_graph_go_with_their_nearest(monkeypatch: pytest.Monk
     assert (prior.argmax(1) == few)[few >= 0].all()
 
 
+def test_far_from_any_label() -> None:
+    X, y = make_moons(5000, noise=0.05, random_state=0)
+    assert (graph_prior(X, one_label_each(y), 2).argmax(1) == y).mean() > 0.99
+
+
+def test_known_labels_stay() -> None:
+    X, y = load_wine(return_X_y=True)
+    np.testing.assert_array_equal(graph_prior(X, y, 3).argmax(1), y)
+
+
+def test_copies_and_outliers() -> None:
+    X, y = make_moons(2000, noise=0.05, random_state=0)
+    X[-1] = 1e4
+    rough = X.round(1)
+    for unit in (1, 1000):
+        prior = graph_prior(unit * rough, one_label_each(y), 2)
+        assert set(prior.ravel()) == {0, 1}
+        assert (prior.argmax(1) == y).mean() > 0.7
+
+
 @pytest.mark.parametrize(
     "X", [np.zeros((2, 3)), np.zeros((9, 1)), np.ones((3, 2)) * 1e30, np.eye(4)]
 )
@@ -156,7 +176,6 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for wrong, message in (
         (["--prior", "2"], "prior must be at most 1, got 2.0"),
         (["--prior", "0.5", "--method", "vat"], "--prior has no effect with --method vat"),
-        (["--setting", "cclp.prior=0.5"], "--setting cclp.prior: use --prior"),
     ):
         assert call(*short, *wrong) == 2
         assert message in capsys.readouterr().err

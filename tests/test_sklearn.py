@@ -4,6 +4,7 @@ import pickle
 import random
 import warnings
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,15 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_blobs, make_moons
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from cclp.sklearn import CCLPClassifier
+from cclp.training import prior
+from cclp.training.prior import graph_prior
 
 EXPECTED_FAILURES = {
     "check_classifiers_classes": "uses -1 as a class, which marks unlabeled samples here",
@@ -167,6 +170,9 @@ def test_clone_pickle_pipeline_and_searches() -> None:
     search = GridSearchCV(model(), {"weight": [0.1, 1.0]}, cv=2).fit(X, y)
     assert search.best_score_ > 0.7
     assert cross_val_score(model(), X, truth, cv=2).mean() > 0.9
+    strings = np.array([None if c < 0 else f"c{c}" for c in y], dtype=object)
+    folds = KFold(2, shuffle=True, random_state=0)
+    assert cross_val_score(model(), X, strings, cv=folds).mean() > 0.7
 
 
 def test_methods_and_weights() -> None:
@@ -201,8 +207,10 @@ def test_early_stopping_keeps_the_best() -> None:
     fitted = model(early_stopping=True, validation_fraction=0.5, max_iter=200).fit(X, y)
     scores = fitted.history_["validation_score"]
     assert fitted.n_iter_ == fitted.history_["validation_step"][-1] < 200
-    assert max(scores) == scores[-11]  # ten more were waited for
+    steps = fitted.history_["validation_step"]
+    assert steps[-1] - steps[int(np.argmax(scores))] == 40  # a fifth more was waited for
     held_out = fitted._split(np.where(y < 0, -1, y), _seed(0)).held_out
+    assert len(held_out) == 30
     assert fitted.score(X[held_out], truth[held_out]) == pytest.approx(max(scores))
 
 
@@ -231,7 +239,70 @@ def test_a_failed_fit_leaves_the_last_one() -> None:
     expected = fitted.predict_proba(X)
     with pytest.raises(ValueError, match="needs image_shape"):
         fitted.set_params(net="cnn").fit(X, y)
-    np.testing.assert_array_equal(fitted.set_params(net="mlp").predict_proba(X), expected)
+    fitted.set_params(net="mlp")
+    with pytest.raises(ValueError, match="no label"):
+        fitted.fit(X[:, :2], np.full(90, -1))
+    with pytest.raises(FloatingPointError):
+        fitted.set_params(learning_rate=1e30).fit(X, y)
+    np.testing.assert_array_equal(fitted.predict_proba(X), expected)
+    fresh = model()
+    with pytest.raises(ValueError, match="no label"):
+        fresh.fit(X, np.full(90, -1))
+    with pytest.raises(NotFittedError):
+        fresh.predict(X)
+
+
+def test_lists_of_strings_keep_their_marks() -> None:
+    X, y, truth = some()
+    names = ["pear", "fig", "plum"]
+    for mark in (-1, float("nan"), None):
+        listed = [mark if c < 0 else names[c] for c in y]
+        fitted = model(max_iter=3).fit(X, listed)
+        assert fitted.classes_.tolist() == ["fig", "pear", "plum"]
+        assert 0 <= fitted.score(X, listed) <= 1
+    with pytest.raises(ValueError, match="with string labels use dtype=object"):
+        model().fit(X, np.array(["-1" if c < 0 else names[c] for c in y]))
+    with pytest.raises(ValueError, match="labels of one kind"):
+        model().fit(X, [names[0] if c < 0 else c for c in y])
+    wrong = np.array([f"{names[c]} " for c in truth])
+    assert fitted.score(X, wrong) == 0
+
+
+def test_large_offsets_keep_small_differences() -> None:
+    rng = np.random.default_rng(0)
+    truth = np.arange(60) % 2
+    X = (1.7e9 + 60 * truth + rng.normal(size=60))[:, None]
+    assert CCLPClassifier(random_state=0).fit(X, truth).score(X, truth) == 1
+
+
+def test_arrays_of_any_layout() -> None:
+    X, y, _ = some()
+    X = X.astype(np.float32)
+    expected = model(max_iter=3).fit(X, y).predict_proba(X)
+    for same in (X[::-1][::-1], np.asfortranarray(X), X.astype(">f4")):
+        found = model(max_iter=3).fit(same, y).predict_proba(same)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    X, y, _ = some()
+    expected = model().fit(X, y).predict_proba(X)
+    with ThreadPoolExecutor(3) as pool:
+        for fitted in pool.map(lambda _: model().fit(X, y), range(3)):
+            np.testing.assert_array_equal(fitted.predict_proba(X), expected)
+
+
+def test_held_out_samples_are_not_in_the_priors_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[np.float32]:
+        seen.append((len(x), int((y >= 0).sum())))
+        return graph_prior(x, y, classes)
+
+    monkeypatch.setattr(prior, "graph_prior", watched)
+    X, y, _ = some(labels=10)
+    model(early_stopping=True, validation_fraction=0.3, max_iter=2).fit(X, y)
+    assert seen == [(81, 21)]
 
 
 @pytest.mark.parametrize(
@@ -240,6 +311,7 @@ def test_a_failed_fit_leaves_the_last_one() -> None:
         ([-1] * 90, "y has no label"),
         ([None] * 90, "y has no label"),
         ([0] + [-1] * 89, "at least 2 classes, got 1 class: 0"),
+        ([1] * 45 + [-1] * 45, "-1 marks unlabeled samples"),
         (np.linspace(0, 1, 90), "Unknown label type"),
         ([0, 1], "inconsistent numbers of samples"),
         (None, "requires y to be passed"),
@@ -272,6 +344,10 @@ def test_bad_labels(y: Any, message: str) -> None:
         ({"prior": 2}, "prior must be at most 1, got 2"),
         ({"learning_rate": 0}, "learning_rate must be finite and above 0"),
         ({"hidden_sizes": (0,)}, "hidden_sizes must be at least 1"),
+        ({"hidden_sizes": 16}, "hidden_sizes must be a tuple, got 16"),
+        ({"image_shape": 5}, "image_shape must be a tuple, got 5"),
+        ({"method": None}, "method must be a string, got None"),
+        ({"early_stopping": True, "validation_fraction": 6}, "validation_fraction must be below 1"),
     ],
 )
 def test_bad_parameters(settings: dict[str, Any], message: str) -> None:

@@ -3,6 +3,9 @@
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -33,6 +36,13 @@ def check_integer(name: str, value: object, *, least: int) -> int:
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
     return int(value)
+
+
+def check_function(name: str, value: _T) -> _T:
+    """Something to call, or None."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} must be a function, got {value!r}")
+    return value
 
 
 def refuse_options(given: Mapping[str, object], why: str) -> None:

@@ -28,7 +28,7 @@ from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
 
 USER_ERROR, FAILED = 2, 1
 CCLP_ONLY = ("chain_steps", "similarity", "bandwidth", "prior")
-OPTION_OF = {name.removeprefix("chain_"): f"--{name.replace('_', '-')}" for name in CCLP_ONLY}
+OF_RECIPE = {name.removeprefix("chain_"): name for name in CCLP_ONLY}  # settings of the method
 NAMED_AGAIN = ("data_dir", "net", "method")
 
 
@@ -59,6 +59,8 @@ class MethodSetting(click.ParamType):  # type: ignore[type-arg]
         method, _, name = left.rpartition(".")
         if not (method and name and text):
             self.fail(f"must be METHOD.NAME=VALUE, as in vat.radius=0.3, got {value!r}", param, ctx)
+        if text in ("true", "false"):
+            return method, name, text == "true"
         for kind in (int, float):
             with suppress(ValueError):
                 return method, name, kind(text)
@@ -495,6 +497,12 @@ def make_config(
     made = make_recipe(recipe, data, all_labels=labels == "all", kind=find_kind(data))
     overrides = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
     overrides = {name: value for name, value in overrides.items() if value is not None}
+    for method, name, value in settings:
+        if method == "cclp" and name in OF_RECIPE:
+            if OF_RECIPE[name] in overrides:
+                raise ValueError(f"the {name} of cclp is given twice")
+            overrides[OF_RECIPE[name]] = value
+    settings = tuple(s for s in settings if s[0] != "cclp" or s[1] not in OF_RECIPE)
     made = replace(made, **overrides, net=net or made.net)
     method = options.get("method", "cclp")
     parts = method_parts(method)
@@ -508,15 +516,18 @@ def make_config(
     if made.similarity != "euclidean":
         unused = {"bandwidth": overrides.get("bandwidth")}
         refuse_options(unused, f"has no effect with --similarity {made.similarity}")
-    return Config(
-        data=data if data in CATALOG else str(Path(data).resolve()),
-        labels=None if labels == "all" else int(labels),
-        recipe=made,
-        data_dir=None if data_dir is None else str(data_dir.resolve()),
-        verify=not no_verify,
-        settings=_settings(weights, settings, parts),
-        **options,
-    )
+    try:
+        return Config(
+            data=data if data in CATALOG else str(Path(data).resolve()),
+            labels=None if labels == "all" else int(labels),
+            recipe=made,
+            data_dir=None if data_dir is None else str(data_dir.resolve()),
+            verify=not no_verify,
+            settings=_settings(weights, settings, parts),
+            **options,
+        )
+    except TypeError as error:  # a setting of another kind than the command line can know
+        raise ValueError(str(error)) from None
 
 
 def _settings(
@@ -531,8 +542,6 @@ def _settings(
             raise ValueError(f"--weight must say whose it is, as in {parts[0]}={weight:g}")
         settings += ((method or parts[0], "weight", weight),)
     for method, name, value in settings:
-        if method == "cclp" and name in OPTION_OF:
-            raise ValueError(f"--setting cclp.{name}: use {OPTION_OF[name]}")
         if name in found.setdefault(method, {}):
             raise ValueError(f"the {name} of {method} is given twice")
         found[method][name] = value

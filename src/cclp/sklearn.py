@@ -18,8 +18,6 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.metrics import accuracy_score
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -48,11 +46,12 @@ from cclp.training.loop import (
     train_steps,
 )
 from cclp.training.machine import make_fabric
-from cclp.training.prior import graph_prior
+from cclp.training.prior import training_prior
 from cclp.training.recipe import SIMILARITIES, OneCycle, Recipe
 
 LABELED_BATCH = 200
-EVALUATIONS, PATIENCE = 50, 10
+EVALUATIONS, PATIENCE = 50, 0.2
+FLOATS = (np.float64, np.float32)
 BANDWIDTH = 2.0
 
 
@@ -108,8 +107,8 @@ class CCLPClassifier(
         2000, growing with the cube root of their number.
 
     batch_size : tuple of int, default=(5, 250)
-        Labeled samples of each class, and unlabeled samples, in a step; of the latter never more
-        than half of all there are.
+        Labeled samples of each class, and unlabeled samples, in a step; at most 200 labeled ones
+        together, and of the unlabeled never more than half of all there are.
 
     learning_rate : float, default=4e-3
         Largest one of a one-cycle schedule.
@@ -119,7 +118,8 @@ class CCLPClassifier(
         of `max_iter`, and keep the best network. With few labels they are better spent on training.
 
     validation_fraction : float, default=0.1
-        Share of the labeled samples that `early_stopping` holds out.
+        Share of the labeled samples that `early_stopping` holds out: of every class with two, at
+        least one.
 
     device : {"auto", "cpu", "cuda", "mps"}, default="auto"
         Where to train and predict.
@@ -160,8 +160,11 @@ class CCLPClassifier(
     Notes
     -----
     Unlabeled samples are marked by -1; in float labels NaN does so too, among objects None, NaN and
-    pandas.NA. `score` leaves them out, so grid searches and cross-validation may hold some; fix
-    their number per fold with your own splitter if that matters.
+    pandas.NA. String labels come as objects.
+
+    `score` leaves unlabeled samples out, so searches and cross-validation may hold some, with the
+    estimator's own score (`scoring=None`). scikit-learn stratifies folds by labels and takes -1 for
+    one; with other marks give a splitter, as in `cv=KFold(5, shuffle=True)`.
 
     Memory grows in proportion to the number of samples: no graph of all pairs is kept.
 
@@ -247,18 +250,26 @@ class CCLPClassifier(
         self : CCLPClassifier
             The fitted estimator.
         """
-        X = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
+        before = dict(self.__dict__)
+        try:
+            return self._fit(X, y)
+        except BaseException:  # what was fitted before stays as it was
+            self.__dict__ = before
+            raise
+
+    def _fit(self, X: Any, y: Any) -> Self:
+        X = validate_data(self, X, dtype=FLOATS, order="C", ensure_min_samples=2)
         if y is None:
             raise ValueError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
                 "is None."
             )
-        y = column_or_1d(y, warn=True)
+        y = _labels(y)
         check_consistent_length(X, y)
         classes, codes = _encode(y)
         recipe = self._recipe(len(X))
         form = Form(tuple(map(str, classes)), self._shape(X.shape[1]))
-        fitted = self.warm_start and hasattr(self, "classes_")
+        fitted = self.warm_start and hasattr(self, "_objective")
         if fitted and not np.array_equal(classes, self.classes_):
             raise ValueError(
                 f"warm_start needs the classes of the last fit, {self.classes_}, got {classes}"
@@ -267,7 +278,8 @@ class CCLPClassifier(
         split = self._split(codes, seed)
         fabric = make_fabric(self.device, self.precision)
         with own_randomness(), make_reporter(quiet=False) if self.verbose else Reporter() as report:
-            x = X.reshape(len(X), *form.shape)
+            offset = X.mean(0, dtype=np.float64)
+            x = _less(X, offset).reshape(len(X), *form.shape)
             training = set_up(
                 fabric,
                 x,
@@ -283,7 +295,7 @@ class CCLPClassifier(
             if fitted:
                 self._go_on(training.objective)
             self._train(fabric, training, x, codes, split, recipe, seed, report)
-        self.classes_ = classes
+        self.classes_, self._offset, self._form = classes, offset, form
         return self
 
     def _train(
@@ -300,26 +312,24 @@ class CCLPClassifier(
         objective = training.objective
         prior = None
         if recipe.prior and "cclp" in method_parts(self.method):
-            known = np.full(len(y), -1)
-            known[split.labeled] = y[split.labeled]
-            prior = graph_prior(x, known, int(y.max()) + 1)
+            prior = training_prior(x, y, split, int(y.max()) + 1)
         title = f"{self.method}, {len(x)} samples, {len(split.labeled)} labels"
         report.begin(title, 0, recipe.steps)
         history: dict[str, list[float]] = {}
-        best = _Best()
+        best = _Best(recipe.steps)
         for outcome in train_steps(fabric, *training[2:], x, y, recipe, seed, prior=prior):
             self.n_iter_ = outcome.done
             for name, value in outcome.terms.items():
                 history.setdefault(name, []).append(value)
             report.step(outcome.done, outcome.terms, outcome.seconds)
-            if len(split.held_out) and outcome.done % max(1, recipe.steps // EVALUATIONS) == 0:
+            if len(split.held_out) and best.is_due(outcome.done):
                 settle_statistics(fabric, objective, x, split.unlabeled, seed)
                 logits = run_net(fabric, objective, x, split.held_out).logits
                 error = error_rate(logits, y[split.held_out])
                 report.error(outcome.done, error)
                 history.setdefault("validation_score", []).append(1 - error)
                 history.setdefault("validation_step", []).append(outcome.done)
-                if best.is_over(error, objective):
+                if best.is_over(outcome.done, error, objective):
                     break
         if best.state is None:
             settle_statistics(fabric, objective, x, split.unlabeled, seed)
@@ -327,6 +337,7 @@ class CCLPClassifier(
             objective.load_state_dict(best.state)
         self.history_ = history
         self._n_features_out = run_net(fabric, objective, x[:2]).z.shape[1]
+        objective.zero_grad(set_to_none=True)
         self._objective = objective.cpu().eval()
         self.module_ = objective.network
 
@@ -427,14 +438,17 @@ class CCLPClassifier(
         score : float
             Share of right predictions.
         """
-        y = column_or_1d(y)
+        predicted, y = self.predict(X), _labels(y)
+        check_consistent_length(predicted, y, sample_weight)
         known = ~_unlabeled(y)
-        if sample_weight is not None:
-            sample_weight = np.asarray(sample_weight)[known]
-        predicted = self.predict(X)
-        check_consistent_length(predicted, y)
-        truth = np.array(y[known].tolist(), dtype=self.classes_.dtype)
-        return float(accuracy_score(truth, predicted[known], sample_weight=sample_weight))
+        right = np.array([a == b for a, b in zip(predicted[known], y[known], strict=True)], float)
+        if not len(right):
+            raise ValueError("y has no label: there is nothing to score")
+        weights = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(np.average(right, weights=weights))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_objective")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -443,9 +457,9 @@ class CCLPClassifier(
 
     def _run(self, X: Any) -> Outputs:
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float32, reset=False)
+        X = validate_data(self, X, dtype=FLOATS, order="C", reset=False)
         fabric = make_fabric(self.device, "32")
-        x = X.reshape(len(X), *self._shape(X.shape[1]))
+        x = _less(X, self._offset).reshape(len(X), *self._form.shape)
         try:
             return run_net(fabric, self._objective.to(fabric.device), x)
         finally:
@@ -453,6 +467,8 @@ class CCLPClassifier(
 
     def _recipe(self, count: int) -> Recipe:
         """The parameters, checked, as the trainer takes them."""
+        if not isinstance(self.method, str):
+            raise ValueError(f"method must be a string, got {self.method!r}")
         check_choice("similarity", self.similarity, SIMILARITIES)
         check_choice("device", self.device, ACCELERATORS)
         check_choice("precision", self.precision, PRECISIONS)
@@ -508,6 +524,10 @@ class CCLPClassifier(
 
     def _shape(self, features: int) -> tuple[int, ...]:
         """Of a sample, as the network takes it."""
+        for name in ("image_shape", "hidden_sizes"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, tuple | list):
+                raise ValueError(f"{name} must be a tuple, got {value!r}")
         if self.image_shape is None:
             if self.net == "cnn":
                 raise ValueError("net='cnn' needs image_shape, got None")
@@ -535,16 +555,21 @@ class CCLPClassifier(
         )
 
     def _split(self, y: NDArray[np.int64], seed: int) -> Split:
-        """All samples are seen unlabeled, but for those held out."""
-        labeled, held_out = np.flatnonzero(y >= 0), np.empty(0, np.int64)
+        """All samples are seen unlabeled, but for those held out: of each class, if it has two."""
+        held_out = np.empty(0, np.int64)
         if self.early_stopping:
-            labeled, held_out = train_test_split(
-                labeled,
-                test_size=self.validation_fraction,
-                stratify=y[labeled],
-                random_state=seed,
+            share = check_number("validation_fraction", self.validation_fraction, above=0)
+            if share >= 1:
+                raise ValueError(f"validation_fraction must be below 1, got {share!r}")
+            rng = np.random.default_rng(seed)
+            classes = [rng.permutation(np.flatnonzero(y == c)) for c in range(y.max() + 1)]
+            held_out = np.concatenate(
+                [i[: min(len(i) - 1, max(1, round(share * len(i))))] for i in classes]
             )
-        return Split(np.sort(labeled), np.setdiff1d(np.arange(len(y)), held_out), np.sort(held_out))
+            if not len(held_out):
+                raise ValueError("early_stopping needs a class with at least 2 labels, got none")
+        labeled = np.setdiff1d(np.flatnonzero(y >= 0), held_out)
+        return Split(labeled, np.setdiff1d(np.arange(len(y)), held_out), np.sort(held_out))
 
     def _go_on(self, objective: Objective) -> None:
         """Take over what the last fit has learned."""
@@ -558,26 +583,55 @@ class CCLPClassifier(
 
 
 class _Best:
-    """The network with the best score so far, and whether to wait for a better one."""
+    """The network with the best score so far, and whether to wait for a better one.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    steps : int
+        Of the training.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
         self.error = float("inf")
         self.state: dict[str, Any] | None = None
-        self.waited = 0
+        self.found = 0
 
-    def is_over(self, error: float, objective: Objective) -> bool:
+    def is_due(self, done: int) -> bool:
+        """Whether to look now: fifty times, and at the end."""
+        return done % -(-self.steps // EVALUATIONS) == 0 or done == self.steps
+
+    def is_over(self, done: int, error: float, objective: Objective) -> bool:
         """Look at one more."""
-        self.waited += 1
         if error < self.error:
-            self.error, self.waited = error, 0
+            self.error, self.found = error, done
             self.state = deepcopy(objective.state_dict())
-        return self.waited >= PATIENCE
+        return done - self.found >= PATIENCE * self.steps
 
 
 def _usual_steps(count: int) -> int:
     """Of training, for so many samples."""
     few, many = 200, 2000
     return int(300 * max(1 / 3, min(1, count / few)) * max(1.0, count / many) ** (1 / 3))
+
+
+def _less(X: NDArray[Any], offset: NDArray[Any]) -> NDArray[np.float32]:
+    """X - offset, rounded to float32 only then: times in seconds are large and differ by little."""
+    x = np.empty(X.shape, np.float32)
+    with np.errstate(over="ignore"):
+        np.subtract(X, offset, out=x, casting="same_kind")
+    if not np.isfinite(x).all():
+        raise ValueError("Input X contains infinity or a value too large for dtype('float32').")
+    return x
+
+
+def _labels(y: Any) -> NDArray[Any]:
+    """One label for each sample, as they came: lists and series are not made into one type."""
+    if hasattr(y, "to_list"):  # series of pandas and polars
+        y = y.to_list()
+    if isinstance(y, list | tuple):
+        y = np.array(y, dtype=object)
+    return np.asarray(column_or_1d(y, warn=True))
 
 
 def _unlabeled(y: NDArray[Any]) -> NDArray[np.bool_]:
@@ -603,17 +657,27 @@ def _encode(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Classes, and a class index for each sample, -1 where there is no label."""
     known = ~_unlabeled(y)
     labels = y[known]
-    if labels.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
-        labels = np.array(labels.tolist())  # numbers among None are numbers
+    if labels.dtype.kind == "O":
+        strings = {isinstance(label, str) for label in labels}
+        if len(strings) == 2:
+            raise ValueError("y must have labels of one kind, got strings and others")
+        if strings == {False}:
+            labels = np.array(labels.tolist())  # numbers among None are numbers
+    elif labels.dtype.kind in "US" and set(np.unique(labels)) & {"-1", "nan", b"-1", b"nan"}:
+        raise ValueError(
+            "y is an array of strings and has '-1' or 'nan' among them: with string labels use "
+            "dtype=object, and None, NaN or -1 for unlabeled samples"
+        )
     if labels.dtype.kind == "f" and np.isinf(labels).any():
         raise ValueError(f"Input y contains infinity or a value too large for {labels.dtype!r}.")
     if len(labels) == 0:
         raise ValueError("y has no label: all samples are marked as unlabeled (-1, NaN or None)")
-    check_classification_targets(labels)
+    check_classification_targets(np.repeat(labels, 3))  # or a label a class looks like regression
     classes, index = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(
-            f"y must have labels of at least 2 classes, got 1 class: {classes.tolist()[0]!r}"
+            f"y must have labels of at least 2 classes, got 1 class: {classes.tolist()[0]!r} "
+            "(-1 marks unlabeled samples)"
         )
     codes = np.full(len(y), -1)
     codes[known] = index

@@ -27,6 +27,7 @@ class Step(NamedTuple):
         progress: share of the training that lies behind, for ramps.
         prior: class probabilities of the unlabeled samples from before the training, (N_U, C), or
             None: see :mod:`cclp.training.prior`.
+        length: steps of the whole training.
     """
 
     net: Net
@@ -38,6 +39,7 @@ class Step(NamedTuple):
     logits: Tensor
     progress: float
     prior: Tensor | None = None
+    length: int = 1
 
 
 class Method(nn.Module):

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cclp.checks import check_number
+from cclp.checks import check_function, check_number
 from cclp.methods.base import Method, Step, check_weight, ramp_up
 from cclp.methods.pi_model import squared_difference
 from cclp.nets import Net
@@ -51,15 +51,15 @@ class MeanTeacher(Method):
         if decay is not None and decay >= 1:
             raise ValueError(f"decay must be below 1, got {decay!r}")
         self.ramp = check_number("ramp", ramp, least=0)
-        self.augment = augment
-        self.progress = 0.0
+        self.augment = check_function("augment", augment)
+        self.length = 1
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def attach(self, net: Net) -> None:
         self.teacher = deepcopy(net).requires_grad_(False)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        self.progress = step.progress
+        self.length = step.length
         if step.x_unlabeled is None or step.z_unlabeled is None:
             return {}
         x = step.x_unlabeled if self.augment is None else self.augment(step.x_unlabeled)
@@ -70,11 +70,7 @@ class MeanTeacher(Method):
 
     @torch.no_grad()
     def after_step(self, net: Net) -> None:
-        before, done = int(self.steps), int(self.steps) + 1
         self.steps += 1
-        if self.decay is not None:
-            share = 1 - self.decay
-        else:  # of a training of before / progress steps
-            share = self.progress / (AVERAGED * before) if before else 0.0
+        share = 1 / max(1, AVERAGED * self.length) if self.decay is None else 1 - self.decay
         for mine, new in zip(self.teacher.parameters(), net.parameters(), strict=True):
-            mine.lerp_(new, min(1.0, max(share, 1 / (done + 1))))
+            mine.lerp_(new, max(share, 1 / (int(self.steps) + 1)))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from cclp.checks import check_number
+from cclp.checks import check_function, check_number
 from cclp.methods.base import Method, Step, check_weight, kept_statistics, ramp_up
 
 
@@ -32,7 +32,7 @@ class PiModel(Method):
         super().__init__()
         self.weight = check_weight(weight)
         self.ramp = check_number("ramp", ramp, least=0)
-        self.augment = augment
+        self.augment = check_function("augment", augment)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         if step.x_unlabeled is None or step.z_unlabeled is None:

@@ -11,7 +11,7 @@ from cclp.user_code import is_user_code
 Precision = Literal["auto", "bf16", "32"]
 Accelerator = Literal["auto", "cpu", "cuda", "mps"]
 Normalization = Literal["zscore", "zca"]
-Setting = float | str
+Setting = bool | float | str
 PRECISIONS = get_args(Precision)
 ACCELERATORS = get_args(Accelerator)
 NORMALIZATIONS = get_args(Normalization)
@@ -82,7 +82,7 @@ class Config:
             if not isinstance(values, dict):
                 raise TypeError(f"settings of {name} must be by name, got {values!r}")
             for key, setting in values.items():
-                if isinstance(setting, bool) or not isinstance(setting, int | float | str):
+                if not isinstance(setting, bool | int | float | str):
                     raise TypeError(f"{name}.{key} must be a number or a name, got {setting!r}")
             if "weight" in values:
                 check_number(f"weight of {name}", values["weight"], least=0)

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import RLock
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from cclp.nets import Net, cifar_net, mlp, mnist_net, svhn_net
 from cclp.training.recipe import Recipe
 from cclp.user_code import is_user_code, load_object, running
 
+_generators = RLock()
 SMALLEST_IMAGE = 4  # what is left of it after two poolings is a pixel
 
 
@@ -92,6 +94,7 @@ class Objective(nn.Module):
         x_unlabeled: Tensor | None,
         progress: float,
         prior: Tensor | None = None,
+        length: int = 1,
     ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
         """Terms of the loss by name, and both embeddings, detached."""
         x_labeled = self.inputs(x_labeled)
@@ -111,6 +114,7 @@ class Objective(nn.Module):
             logits,
             progress,
             prior,
+            length,
         )
         terms = {name: term for method in self.methods for name, term in method(step).items()}
         return terms, z_labeled.detach(), None if z_unlabeled is None else z_unlabeled.detach()
@@ -254,9 +258,12 @@ def make_optimizer(objective: Objective, recipe: Recipe) -> Adam:
 
 @contextmanager
 def own_randomness() -> Iterator[None]:
-    """Reseed as you like within: the caller's global generators are given back."""
-    legacy, plain = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng():
+    """Reseed as you like within: the caller's global generators are given back.
+
+    One thread at a time: they are everybody's.
+    """
+    with _generators, torch.random.fork_rng():
+        legacy, plain = np.random.get_state(), random.getstate()
         try:
             yield
         finally:
@@ -318,7 +325,7 @@ def train_steps(
             group["lr"] = learning_rate
 
         terms, z_labeled, z_unlabeled = objective(
-            x_labeled, labels, x_unlabeled, step / recipe.steps, believed
+            x_labeled, labels, x_unlabeled, step / recipe.steps, believed, recipe.steps
         )
         values = {name: term.item() for name, term in terms.items()}
         if not np.isfinite(list(values.values())).all():

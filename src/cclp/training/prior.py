@@ -15,13 +15,16 @@ from scipy.sparse.linalg import cg
 from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
+from cclp.data.splits import Split
+
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
 EQUAL_LABELS = 5  # a few labels say little about how large the classes are
 MOST_DIMENSIONS = 64
 MOST_NODES = 60_000
 SAME_UNIT = 10.0
-_TOLERANCE = 1e-5
+_TOLERANCE = 1e-12  # far from any label F is small, and still decides
+_LEAST_AFFINITY = 1e-6  # so that an outlier has neighbours
 
 
 def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> NDArray[np.float32]:
@@ -47,30 +50,51 @@ def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> NDAr
         >>> graph_prior(x, np.array([0, -1, -1, -1, -1, 1]), 2).argmax(1).tolist()
         [0, 0, 0, 1, 1, 1]
     """
+    labels = np.eye(num_classes)[y] * (y >= 0)[:, None]
     points = comparable(x)
     order = np.random.default_rng(0).permutation(len(x))
     nodes = order[np.argsort(y[order] < 0, kind="stable")][:MOST_NODES]  # labeled ones first
     prior = np.empty((len(x), num_classes), np.float32)
-    prior[nodes] = _spread(points[nodes], y[nodes], num_classes)
+    prior[nodes] = _spread(points[nodes], labels[nodes])
     others = np.setdiff1d(order, nodes)
     if len(others):
         search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(points[nodes])
         prior[others] = prior[nodes[search.kneighbors(points[others])[1][:, 0]]]
+    return np.where(labels.any(1, keepdims=True), labels, prior).astype(np.float32)
+
+
+def training_prior(
+    x: NDArray[Any], y: NDArray[np.int64], split: Split, num_classes: int
+) -> NDArray[np.float32]:
+    """The prior of a training set, (N, C); rows of what is held out are empty, and not looked at.
+
+    Args:
+        x, y: the training set.
+        split: who is labeled and who is seen unlabeled.
+        num_classes: C.
+    """
+    seen = split.unlabeled  # the labeled ones among them
+    known = np.where(np.isin(seen, split.labeled), y[seen], -1)
+    prior = np.zeros((len(y), num_classes), np.float32)
+    prior[seen] = graph_prior(x[seen], known, num_classes)
     return prior
 
 
-def _spread(
-    points: NDArray[np.float32], y: NDArray[np.int64], num_classes: int
-) -> NDArray[np.float64]:
+def _spread(points: NDArray[np.float32], labels: NDArray[np.float64]) -> NDArray[np.float64]:
     """The prior of the graph's own nodes."""
-    labels = np.eye(num_classes)[y] * (y >= 0)[:, None]
+    num_classes = labels.shape[1]
+    points, place = np.unique(points, axis=0, return_inverse=True)  # copies would be an island
+    every, labels = labels, np.zeros((len(points), num_classes))
+    np.add.at(labels, place, every)
     shares = (labels.sum(0) + EQUAL_LABELS) / (labels.sum() + EQUAL_LABELS * num_classes)
+    if len(points) == 1:
+        return np.tile(shares, (len(place), 1))
     system = sparse.identity(len(points)) - ALPHA * _walk(points, min(NEIGHBOURS, len(points) - 1))
     F = np.stack([cg(system, column, rtol=_TOLERANCE)[0] for column in labels.T], axis=1).clip(0)
     mass = F.sum(0)
     F *= shares / np.where(mass > 0, mass, 1)
     reached = F.max(1, keepdims=True) > 0
-    return np.asarray(np.where(reached, np.eye(num_classes)[F.argmax(1)], shares))
+    return np.asarray(np.where(reached, np.eye(num_classes)[F.argmax(1)], shares))[place]
 
 
 def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
@@ -99,7 +123,8 @@ def _walk(points: NDArray[np.float32], neighbours: int) -> sparse.csr_matrix:
     )
     scale = distance[:, -1]
     width = scale[:, None] * scale[index]
-    affinity = np.exp(-(distance**2) / np.where(width > 0, width, 1))
+    ratio = np.divide(distance**2, width, out=np.zeros_like(width), where=width > 0)
+    affinity = np.exp(-ratio).clip(_LEAST_AFFINITY)
     rows = np.arange(0, count * neighbours + 1, neighbours)
     W = sparse.csr_matrix((affinity.ravel(), index.ravel(), rows), (count, count))
     W = W + W.T

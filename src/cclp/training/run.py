@@ -284,14 +284,11 @@ class Run:
             self.config.method
         ):
             return None
-        from cclp.training.prior import graph_prior  # scipy.sparse takes a while to import
+        from cclp.training.prior import training_prior  # scipy.sparse takes a while to import
 
         self.report.tell("Spreading labels over the inputs.")
-        seen = self.split.unlabeled  # the labeled ones among them
-        y = np.where(np.isin(seen, self.split.labeled), self.data.train_y[seen], -1)
-        prior = np.zeros((len(self.data.train_y), self.data.num_classes), np.float32)
-        prior[seen] = graph_prior(self.data.train_x[seen], y, self.data.num_classes)
-        return prior
+        data = self.data
+        return training_prior(data.train_x, data.train_y, self.split, data.num_classes)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Put a checkpoint into net and optimizer."""
