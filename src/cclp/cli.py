@@ -497,8 +497,8 @@ def make_config(
     made = make_recipe(recipe, data, all_labels=labels == "all", kind=find_kind(data))
     overrides = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
     overrides = {name: value for name, value in overrides.items() if value is not None}
-    for method, name, value in settings:
-        if method == "cclp" and name in OF_RECIPE:
+    for owner, name, value in settings:
+        if owner == "cclp" and name in OF_RECIPE:
             if OF_RECIPE[name] in overrides:
                 raise ValueError(f"the {name} of cclp is given twice")
             overrides[OF_RECIPE[name]] = value

@@ -51,6 +51,7 @@ from cclp.training.recipe import SIMILARITIES, OneCycle, Recipe
 
 LABELED_BATCH = 200
 EVALUATIONS, PATIENCE = 50, 0.2
+_SAME_NETWORK = "warm_start needs the features, network and method of the last fit"
 FLOATS = (np.float64, np.float32)
 BANDWIDTH = 2.0
 
@@ -190,6 +191,8 @@ class CCLPClassifier(
     """
 
     classes_: NDArray[Any]
+    _offset: NDArray[np.float64]
+    _form: Form
 
     def __init__(
         self,
@@ -274,11 +277,15 @@ class CCLPClassifier(
             raise ValueError(
                 f"warm_start needs the classes of the last fit, {self.classes_}, got {classes}"
             )
+        if fitted and form.shape != self._form.shape:
+            raise ValueError(
+                f"{_SAME_NETWORK}: samples of shape {self._form.shape}, got {form.shape}"
+            )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         split = self._split(codes, seed)
         fabric = make_fabric(self.device, self.precision)
         with own_randomness(), make_reporter(quiet=False) if self.verbose else Reporter() as report:
-            offset = X.mean(0, dtype=np.float64)
+            offset = self._offset if fitted else X.mean(0, dtype=np.float64)
             x = _less(X, offset).reshape(len(X), *form.shape)
             training = set_up(
                 fabric,
@@ -576,10 +583,7 @@ class CCLPClassifier(
         try:
             objective.load_state_dict(self._objective.state_dict())
         except RuntimeError as error:
-            raise ValueError(
-                "warm_start needs the features, network and method of the last fit: "
-                + str(error).splitlines()[-1].strip()
-            ) from None
+            raise ValueError(f"{_SAME_NETWORK}: {str(error).splitlines()[-1].strip()}") from None
 
 
 class _Best:
