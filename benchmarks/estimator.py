@@ -1,24 +1,27 @@
 """CCLPClassifier beside scikit-learn's own: errors, time and memory, as a table and as JSON.
 
-A part is measured once and kept in a file of its own; remove the file to measure it again.
+A part is kept in a file of its own, and what is in it is not measured again: stopped, the same
+command goes on.
 
 - digits: 10, 30, 50 and 100 labels, drawn per class, stratified 75/25 splits, 10 seeds;
 - others: wine, breast cancer, moons and blobs with features of noise; 1, 3 and 10 labels a class,
-  5 seeds;
+  3 seeds;
 - mnist: 784 pixels as a vector, 100 labels, all 60,000 images in fit (needs MNIST, see
   ``cclp data fetch mnist``);
 - memory: a mixture of 10 groups in 384 dimensions, 100 labels, more and more samples.
 
-Baselines: LabelSpreading with its better kernel (7 neighbours, or RBF with the median rule), chosen
-by the test error, in its favour; SelfTrainingClassifier with an SVC; logistic regression on the
-labels alone. Tables are standardised for them.
+Baselines: LabelSpreading with its best kernel (7 neighbours, or RBF with one of three bandwidths),
+chosen by the test error, in its favour; SelfTrainingClassifier with an SVC; logistic regression on
+the labels alone. Tables are standardised for them.
 """
 
 import argparse
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -43,7 +46,9 @@ Array = NDArray[Any]
 Result = dict[str, Any]
 MARKS = "<!-- benchmarks/estimator.py writes from here -->", "<!-- to here: estimator -->"
 OURS, WITHOUT = "CCLPClassifier", "CCLPClassifier(prior=0)"
-ROWS = (OURS, WITHOUT, "LabelSpreading, better kernel", "SelfTraining(SVC)", "logistic regression")
+SPREADING = "LabelSpreading, best kernel"
+ROWS = (OURS, WITHOUT, SPREADING, "SelfTraining(SVC)", "logistic regression")
+SHARPNESS = (1, 10, 50)
 SIZES = {"ours": (20_000, 63_000, 200_000), "spreading": (2_000, 4_000, 8_000, 16_000)}
 
 
@@ -83,86 +88,84 @@ OTHERS: dict[str, tuple[Callable[[int], tuple[Array, Array]], bool]] = {
 }
 
 
-def rbf(X: Array) -> LabelSpreading:
-    """RBF with a bandwidth of the median distance to the tenth neighbour."""
+def rbf(X: Array, sharpness: float) -> LabelSpreading:
+    """RBF with gamma relative to the median squared distance to the tenth neighbour."""
     squares = (X**2).sum(1)
     some = X[:500]
     distances = squares[:500, None] + squares - 2 * some @ X.T
     tenth = np.partition(distances, min(10, len(X) - 1), axis=1)[:, min(10, len(X) - 1)]
-    return LabelSpreading(kernel="rbf", gamma=float(1 / np.median(tenth)))
+    return LabelSpreading(kernel="rbf", gamma=float(sharpness / np.median(tenth)))
 
 
-def errors(
-    X: Array, y: Array, X_test: Array, y_test: Array, seed: int, scale: bool
-) -> Iterator[tuple[str, float]]:
-    """Of every model on one split."""
-    for name, ours in (
-        (OURS, CCLPClassifier(random_state=seed)),
-        (WITHOUT, CCLPClassifier(prior=0, random_state=seed)),
-    ):
-        yield name, 1 - ours.fit(X, y).score(X_test, y_test)
-    if scale:
-        scaler = StandardScaler().fit(X)
-        X, X_test = scaler.transform(X), scaler.transform(X_test)
-    known = y >= 0
-    for name, theirs in (
-        ("LabelSpreading, neighbours", LabelSpreading(kernel="knn", n_neighbors=7)),
-        ("LabelSpreading, RBF", rbf(X)),
-        ("SelfTraining(SVC)", SelfTrainingClassifier(SVC(probability=True, random_state=seed))),
-    ):
-        yield name, float((theirs.fit(X, y).predict(X_test) != y_test).mean())
-    alone = LogisticRegression(max_iter=1000).fit(X[known], y[known])
-    yield "logistic regression", 1 - float(alone.score(X_test, y_test))
+def models(seed: int) -> dict[str, Callable[[Array], Any]]:
+    """By name: a function of the samples."""
+    return {
+        OURS: lambda X: CCLPClassifier(random_state=seed),
+        WITHOUT: lambda X: CCLPClassifier(prior=0, random_state=seed),
+        "SelfTraining(SVC)": lambda X: SelfTrainingClassifier(
+            SVC(probability=True, random_state=seed)
+        ),
+        "logistic regression": lambda X: LogisticRegression(max_iter=1000),
+        "LabelSpreading, 7 neighbours": lambda X: LabelSpreading(kernel="knn", n_neighbors=7),
+        **{f"LabelSpreading, RBF {s}": partial(rbf, sharpness=s) for s in SHARPNESS},
+    }
 
 
 def measure(
+    found: Result,
+    save: Callable[[], None],
     get: Callable[[int], tuple[Array, Array]],
     per_class: tuple[int, ...],
     seeds: int,
     scale: bool,
-) -> Result:
-    """Test errors by model and labels a class; a list over seeds."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for labels in per_class:
-        for seed in range(seeds):
-            X, y = get(seed)
-            X, X_test, y, y_test = train_test_split(X, y, stratify=y, random_state=seed)
-            few = few_labels(y, labels, seed)
-            print(f"{labels} labels a class, seed {seed}", file=sys.stderr, flush=True)
-            for name, error in errors(X, few, X_test, y_test, seed, scale):
-                found.setdefault(name, {}).setdefault(str(labels), []).append(error)
-    kernels = [found.pop(f"LabelSpreading, {kernel}") for kernel in ("neighbours", "RBF")]
-    better = {labels: min((k[labels] for k in kernels), key=np.mean) for labels in kernels[0]}
-    return {"per_class": per_class, "errors": {**found, "LabelSpreading, better kernel": better}}
+) -> None:
+    """Test errors by model, labels a class and seed, into ``found``, but for what it holds."""
+    for labels, seed in product(per_class, range(seeds)):
+        X, y = get(seed)
+        X, X_test, y, y_test = train_test_split(X, y, stratify=y, random_state=seed)
+        few = few_labels(y, labels, seed)
+        scaler = StandardScaler().fit(X)
+        for name, make in models(seed).items():
+            errors = found.setdefault(name, {}).setdefault(str(labels), [])
+            if len(errors) > seed:
+                continue
+            print(f"{name}, {labels} labels a class, seed {seed}", file=sys.stderr, flush=True)
+            ours = name in (OURS, WITHOUT)
+            A, B = (scaler.transform(Z) if scale and not ours else Z for Z in (X, X_test))
+            known = few >= 0 if name == "logistic regression" else slice(None)
+            model = make(A).fit(A[known], few[known])
+            errors.append(float((model.predict(B) != y_test).mean()))
+            save()
 
 
-def digits(seeds: int = 10) -> Result:
+def digits(found: Result, save: Callable[[], None]) -> None:
     """The part of that name."""
-    return measure(lambda seed: load_digits(return_X_y=True), (1, 3, 5, 10), seeds, False)
+    measure(found, save, lambda seed: load_digits(return_X_y=True), (1, 3, 5, 10), 10, False)
 
 
-def others(seeds: int = 5) -> Result:
+def others(found: Result, save: Callable[[], None]) -> None:
     """The part of that name."""
-    return {name: measure(get, (1, 3, 10), seeds, scale) for name, (get, scale) in OTHERS.items()}
+    for name, (get, scale) in OTHERS.items():
+        measure(found.setdefault(name, {}), save, get, (1, 3, 10), 3, scale)
 
 
-def mnist() -> Result:
+def mnist(found: Result, save: Callable[[], None]) -> None:
     """The part of that name. One labeled set: it takes minutes."""
     data = load("mnist")
     X, X_test = (x.reshape(len(x), -1) / np.float32(255) for x in (data.train_x, data.test_x))
     few = few_labels(data.train_y, 10, 0)
-    found = {}
     for name, model in (
         (OURS, CCLPClassifier(random_state=0)),
         (WITHOUT, CCLPClassifier(prior=0, random_state=0)),
         ("LabelSpreading, 7 neighbours", LabelSpreading(kernel="knn", n_neighbors=7)),
         ("SelfTraining(logistic regression)", SelfTrainingClassifier(LogisticRegression())),
     ):
-        begun = time.perf_counter()
-        error = float((model.fit(X, few).predict(X_test) != data.test_y).mean())
-        found[name] = {"error": error, "seconds": time.perf_counter() - begun}
-        print(name, found[name], file=sys.stderr, flush=True)
-    return found
+        if name not in found:
+            begun = time.perf_counter()
+            error = float((model.fit(X, few).predict(X_test) != data.test_y).mean())
+            found[name] = {"error": error, "seconds": time.perf_counter() - begun}
+            print(name, found[name], file=sys.stderr, flush=True)
+            save()
 
 
 def kilobytes(what: str) -> int:
@@ -193,21 +196,23 @@ def footprint(kind: str, count: int) -> Result:
     }
 
 
-def memory() -> Result:
+def memory(found: Result, save: Callable[[], None]) -> None:
     """The part of that name, and the time for digits."""
-    X, y = load_digits(return_X_y=True)
-    begun = time.perf_counter()
-    CCLPClassifier(random_state=0).fit(X[:1347], few_labels(y[:1347], 5, 0))
-    found: dict[str, Any] = {"digits_fit_seconds": time.perf_counter() - begun}
+    if "digits_fit_seconds" not in found:
+        X, y = load_digits(return_X_y=True)
+        begun = time.perf_counter()
+        CCLPClassifier(random_state=0).fit(X[:1347], few_labels(y[:1347], 5, 0))
+        found["digits_fit_seconds"] = time.perf_counter() - begun
     for kind, sizes in SIZES.items():
-        for size in sizes:
+        rows = found.setdefault(kind, [])
+        for size in sizes[len(rows) :]:
             with get_context("spawn").Pool(1) as pool:
-                found.setdefault(kind, []).append(pool.apply(footprint, (kind, size)))
-            print(kind, found[kind][-1], file=sys.stderr, flush=True)
-    return found
+                rows.append(pool.apply(footprint, (kind, size)))
+            print(kind, rows[-1], file=sys.stderr, flush=True)
+            save()
 
 
-PARTS: dict[str, Callable[[], Result]] = {
+PARTS: dict[str, Callable[[Result, Callable[[], None]], None]] = {
     "digits": digits,
     "others": others,
     "mnist": mnist,
@@ -220,13 +225,16 @@ def cell(values: list[float]) -> str:
     return f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}"
 
 
-def table(title: str, result: Result) -> list[list[str]]:
+def table(title: str, errors: Result) -> list[list[str]]:
     """Errors of one data set."""
-    labels = [str(count) for count in result["per_class"]]
+    labels = list(errors[OURS])
+    spreading = [row for name, row in errors.items() if name.startswith("LabelSpreading")]
+    best = {count: min((row[count] for row in spreading), key=np.mean) for count in labels}
+    shown = {**errors, SPREADING: best}
     return [
         [title, *(f"{count} a class" for count in labels)],
         ["---"] * (len(labels) + 1),
-        *([name, *(cell(result["errors"][name][count]) for count in labels)] for name in ROWS),
+        *([name, *(cell(shown[name][count]) for count in labels)] for name in ROWS),
         [],
     ]
 
@@ -273,12 +281,11 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.parts or PARTS:
         path = options.out / f"{name}.json"
+        content: Result = {"command": f"benchmarks/estimator.py {name}", "result": {}}
         if path.exists():
-            continue
-        found = PARTS[name]()
-        about = environment(torch.device("cpu"))
-        command = f"benchmarks/estimator.py {name}"
-        write_json(path, {"command": command, "result": found, "environment": about}, new=True)
+            content = read_json(options.out, path.name)
+        content["environment"] = environment(torch.device("cpu"))
+        PARTS[name](content["result"], lambda: write_json(path, content))  # noqa: B023 - used at once
     done = [name for name in PARTS if (options.out / f"{name}.json").exists()]
     parts = {name: read_json(options.out, f"{name}.json")["result"] for name in done}
     print(markdown(parts))

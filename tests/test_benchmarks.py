@@ -4,6 +4,7 @@ import json
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -61,12 +62,17 @@ def test_the_bare_step_is_the_same_step() -> None:
 @pytest.mark.filterwarnings("ignore")  # of the others
 def test_every_model_is_measured_on_the_same_splits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimator, "CCLPClassifier", partial(CCLPClassifier, max_iter=2))
-    result = estimator.measure(estimator.blobs, (1, 3), seeds=2, scale=True)
-    assert set(result["errors"]) == set(estimator.ROWS)
-    for by_labels in result["errors"].values():
+    found: dict[str, Any] = {}
+    saved: list[int] = []
+    arguments = (estimator.blobs, (1, 3), 2, True)
+    estimator.measure(found, lambda: saved.append(1), *arguments)
+    assert len(saved) == 2 * 2 * len(estimator.models(0))
+    for by_labels in found.values():
         assert list(by_labels) == ["1", "3"]
         assert all(len(values) == 2 and 0 <= min(values) for values in by_labels.values())
-    text = estimator.markdown({"others": {"blobs": result}})
+    estimator.measure(found, lambda: saved.clear(), *arguments)  # nothing is left to do
+    assert saved
+    text = estimator.markdown({"others": {"blobs": found}})
     assert "| blobs, error in % | 1 a class | 3 a class |" in text
     assert len(text.splitlines()) == 2 + len(estimator.ROWS)
 

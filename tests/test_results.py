@@ -72,6 +72,34 @@ def test_comparison() -> None:
         assert f"| {method} | {said} | " in README
 
 
+def test_comparison_on_mnist() -> None:
+    content = result("compare-mnist-100/results.json")
+    assert len(content["methods"]) == 10
+    for row in content["methods"]:
+        assert list(row["errors"]) == ["0"]
+        said = f"{100 * row['mean']:.2f} | {row['steps_relative_to_supervised']:.1f} |"
+        assert f"| {row['method']} | {said}" in README
+    about = result("compare-mnist-100/compare.json")["config"]
+    assert f"{about['recipe']['steps']} steps, one labeled set" in README
+
+
+def test_estimator() -> None:
+    """What the text beside the tables says of digits and of time."""
+    errors = result("estimator/digits.json")["result"]
+    ours = errors["CCLPClassifier"]
+    ratios = [
+        np.mean(ours[labels])
+        / min(np.mean(row[labels]) for name, row in errors.items() if "LabelSpreading" in name)
+        for labels in ours
+    ]
+    assert all(len(values) == 10 for values in ours.values())
+    below = sum(ratio <= 1 for ratio in ratios)
+    assert f"below LabelSpreading's best kernel in {below} of 4" in README
+    assert f"and at most {max(ratios):.2f} times it" in README
+    seconds = result("estimator/memory.json")["result"]["digits_fit_seconds"]
+    assert f"A fit on digits takes {seconds:.0f} seconds" in README
+
+
 def test_loop() -> None:
     content = result("training-benchmark.json")
     assert f"{content['loop_over_bare']:.2f} times the bare" in README
