@@ -71,6 +71,7 @@ class MeanTeacher(Method):
     @torch.no_grad()
     def after_step(self, net: Net) -> None:
         self.steps += 1
-        share = 1 / max(1, AVERAGED * self.length) if self.decay is None else 1 - self.decay
+        steps = max(2, AVERAGED * self.length)  # never the student itself
+        share = 1 / steps if self.decay is None else 1 - self.decay
         for mine, new in zip(self.teacher.parameters(), net.parameters(), strict=True):
             mine.lerp_(new, max(share, 1 / (int(self.steps) + 1)))
