@@ -37,7 +37,7 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
 from cclp.data.load import load
-from cclp.files import write_bytes, write_json
+from cclp.files import check_marks, write_between, write_json
 from cclp.sklearn import CCLPClassifier
 from cclp.training.directory import read_json
 from cclp.training.machine import environment
@@ -272,10 +272,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/estimator"), help="folder")
     parser.add_argument("--readme", type=Path, help="put the tables into this file")
     options = parser.parse_args()
-    if options.readme:  # before minutes of measuring
-        text = options.readme.read_text() if options.readme.is_file() else ""
-        if not 0 <= text.find(MARKS[0]) < text.find(MARKS[1]):
-            parser.error(f"--readme: {options.readme} must hold {MARKS[0]!r}, then {MARKS[1]!r}")
+    if options.readme:
+        try:
+            check_marks(options.readme, MARKS)
+        except ValueError as error:
+            parser.error(f"--readme: {error}")
     warnings.filterwarnings("ignore", category=FutureWarning)  # SVC(probability=True)
     warnings.filterwarnings("ignore", message=".*(converge|max_iter)")
     options.out.mkdir(parents=True, exist_ok=True)
@@ -290,10 +291,7 @@ def main() -> None:
     parts = {name: read_json(options.out, f"{name}.json")["result"] for name in done}
     print(markdown(parts))
     if options.readme:
-        before, _, rest = options.readme.read_text().partition(MARKS[0])
-        _, _, after = rest.partition(MARKS[1])
-        text = f"{before}{MARKS[0]}\n{markdown(parts)}\n{MARKS[1]}{after}"
-        write_bytes(options.readme, text.encode())
+        write_between(options.readme, MARKS, markdown(parts))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 import cclp
-from cclp.files import write_bytes, write_json
+from cclp.files import check_marks, write_between, write_json
 from cclp.nets import Net, cifar_net, mnist_net, svhn_net
 from cclp.training.machine import has_bfloat16, processor
 
@@ -218,10 +218,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for PyTorch")
     parser.add_argument("--seconds", type=float, default=60, help="for each size and each net")
     options = parser.parse_args()
-    if options.readme:  # before minutes of measuring, and before anything is written
-        text = options.readme.read_text() if options.readme.is_file() else ""
-        if not 0 <= text.find(MARKS[0]) < text.find(MARKS[1]):
-            parser.error(f"--readme: {options.readme} must hold {MARKS[0]!r}, then {MARKS[1]!r}")
+    if options.readme:
+        try:
+            check_marks(options.readme, MARKS)
+        except ValueError as error:
+            parser.error(f"--readme: {error}")
     torch.set_num_threads(options.threads)
     result = {
         "command": f"benchmarks/loss.py --threads {options.threads} --seconds {options.seconds:g}",
@@ -246,10 +247,7 @@ def main() -> None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         write_json(options.out, result)
     if options.readme:
-        before, _, rest = options.readme.read_text().partition(MARKS[0])
-        _, _, after = rest.partition(MARKS[1])
-        text = f"{before}{MARKS[0]}\n{markdown(result)}\n{MARKS[1]}{after}"
-        write_bytes(options.readme, text.encode())
+        write_between(options.readme, MARKS, markdown(result))
 
 
 if __name__ == "__main__":

@@ -15,9 +15,14 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def check_number(
-    name: str, value: object, *, above: float | None = None, least: float | None = None
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
 ) -> float:
-    """A finite real number, larger than ``above`` and at least ``least`` if they are given."""
+    """A finite real number above ``above``, at least ``least`` and at most ``most``, if given."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
     number = float(value)
@@ -26,6 +31,8 @@ def check_number(
         raise ValueError(f"{name} must be {expected}, got {value!r}")
     if least is not None and number < least:
         raise ValueError(f"{name} must be at least {least:g}, got {value!r}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most:g}, got {value!r}")
     return number
 
 

@@ -36,3 +36,21 @@ def write_bytes(path: Path, content: bytes, *, new: bool = False) -> None:
 def write_json(path: Path, content: Any, *, new: bool = False) -> None:
     """Write readable JSON; NaN and infinity, which JSON has not, are refused."""
     write_bytes(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode(), new=new)
+
+
+def check_marks(path: Path, marks: tuple[str, str]) -> None:
+    """Make sure that :func:`write_between` will find its place: before minutes of work for it.
+
+    Raises:
+        ValueError: if the file does not hold both marks, in this order.
+    """
+    text = path.read_text() if path.is_file() else ""
+    if not 0 <= text.find(marks[0]) < text.find(marks[1]):
+        raise ValueError(f"{path} must hold {marks[0]!r}, then {marks[1]!r}")
+
+
+def write_between(path: Path, marks: tuple[str, str], text: str) -> None:
+    """Replace what stands between two marks of a file."""
+    before, _, rest = path.read_text().partition(marks[0])
+    _, _, after = rest.partition(marks[1])
+    write_bytes(path, f"{before}{marks[0]}\n{text}\n{marks[1]}{after}".encode())

@@ -166,9 +166,7 @@ def make_prior(prior: Any, prior_weight: object, batch: Batch) -> Prior | None:
         raise ValueError(
             f"prior must be on the device of the embeddings, {batch.z.device}, got {prior.device}"
         )
-    weight = check_number("prior_weight", prior_weight, least=0)
-    if weight > 1:
-        raise ValueError(f"prior_weight must be at most 1, got {prior_weight!r}")
+    weight = check_number("prior_weight", prior_weight, least=0, most=1)
     return Prior(_distributions("prior", "the prior", prior, batch.y.dtype), weight)
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from cclp.checks import check_integer, check_number
 
@@ -56,6 +57,11 @@ class Net(nn.Module):
         """Logits, (N, C)."""
         logits: Tensor = self.classifier(self.features(x))
         return logits
+
+
+def batch_norms(net: nn.Module) -> list[_BatchNorm]:
+    """Its layers with running statistics."""
+    return [m for m in net.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
 
 
 class GaussianNoise(nn.Module):

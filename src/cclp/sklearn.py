@@ -480,9 +480,7 @@ class CCLPClassifier(
         check_choice("device", self.device, ACCELERATORS)
         check_choice("precision", self.precision, PRECISIONS)
         check_number("learning_rate", self.learning_rate, above=0)
-        prior = check_number("prior", self.prior, least=0)
-        if prior > 1:
-            raise ValueError(f"prior must be at most 1, got {self.prior!r}")
+        prior = check_number("prior", self.prior, least=0, most=1)
         if not isinstance(self.batch_size, tuple | list) or len(self.batch_size) != 2:
             raise ValueError(
                 "batch_size must be (labeled samples of each class, unlabeled samples), got "

@@ -6,11 +6,10 @@ from contextlib import contextmanager
 from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from cclp.checks import check_number
 from cclp.health import GraphHealth
-from cclp.nets import Net
+from cclp.nets import Net, batch_norms
 
 
 class Step(NamedTuple):
@@ -98,7 +97,7 @@ def kept_statistics(net: nn.Module) -> Iterator[None]:
 
     So that the network is evaluated with those of the samples as they are, once each.
     """
-    norms = [m for m in net.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    norms = batch_norms(net)
     for norm in norms:
         norm.track_running_stats = False
     try:

@@ -97,8 +97,7 @@ class Config:
             check_number(name, getattr(self.recipe, name), least=0)
         check_number("adam_eps", self.recipe.adam_eps, above=0)
         check_number("bandwidth", self.recipe.bandwidth, above=0)
-        if check_number("prior", self.recipe.prior, least=0) > 1:
-            raise ValueError(f"prior must be at most 1, got {self.recipe.prior!r}")
+        check_number("prior", self.recipe.prior, least=0, most=1)
         for name, value, least in (
             ("seed", self.seed, 0),
             ("labels", self.labels, 2),

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from cclp.data.form import Dataset
 from cclp.data.splits import Indices, Split
+from cclp.nets import batch_norms
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -111,11 +111,7 @@ def settle_statistics(
         index: of those to choose from; at most 5,000 are run.
         seed: of the choice.
     """
-    norms = [
-        module
-        for module in objective.network.modules()
-        if isinstance(module, _BatchNorm) and module.track_running_stats
-    ]
+    norms = batch_norms(objective.network)
     if not norms:
         return
     mode, momentum = objective.training, [norm.momentum for norm in norms]
