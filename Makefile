@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench lint format clean
+.PHONY: demo test bench results lint format clean
 
 # Installs again only when what it installs from has changed.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -27,6 +27,13 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/loss.py --out results/loss-benchmark.json --readme README.md
 	$(BIN)/python benchmarks/training.py --out results/training-benchmark.json
 	$(BIN)/python benchmarks/estimator.py --readme README.md
+
+# Finishes what is missing, draws the figures again, and puts all of it into the README.
+results: $(VENV)/installed
+	$(BIN)/cclp reproduce circles --out results/circles
+	$(BIN)/cclp reproduce moons --out results/moons
+	$(BIN)/cclp reproduce overhead --out results/overhead
+	$(BIN)/python -m tools.results
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .

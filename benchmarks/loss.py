@@ -5,15 +5,14 @@ backward, best of many interleaved repeats:
 
 - floor: six plain float32 products of N x N matrices, which no implementation can avoid;
 - transcription: Algorithm 1 written down in plain autograd;
-- peak memory of either, as the allocator of PyTorch counts it;
-- a training step of each of the paper's networks on 200 images, channels_last, with bf16 autocast
-  where the processor multiplies bfloat16, in float32 where it does not.
+- peak memory of either, as the allocator of PyTorch counts it.
+
+What the loss adds to a training step is ``cclp reproduce overhead``.
 """
 
 import argparse
 import os
 import platform
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,22 +23,16 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 import cclp
+from cclp.experiments.overhead import CLASSES, best_of, embeddings
 from cclp.files import check_marks, write_between, write_json
-from cclp.nets import Net, cifar_net, mnist_net, svhn_net
-from cclp.training.machine import has_bfloat16, processor
+from cclp.training.machine import processor
 
-FEATURES, CLASSES, STEPS = 128, 10, 3
-NETS: dict[str, tuple[Callable[[], Net], tuple[int, int, int]]] = {
-    "mnist": (mnist_net, (1, 28, 28)),
-    "svhn": (svhn_net, (3, 32, 32)),
-    "cifar": (cifar_net, (3, 32, 32)),
-}
+FEATURES, STEPS = 128, 3
 MARKS = "<!-- benchmarks/loss.py writes from here -->", "<!-- to here -->"
 TARGETS = {
     "over_floor": {1000: 1.3, 2000: 1.3},
     "over_transcription": {200: 1.0, 1000: 0.9},
     "memory_over_transcription": {1000: 0.6},
-    "share_of_step": {200: 0.02, 1000: 0.10},
 }
 
 
@@ -69,17 +62,9 @@ def ours(z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor) -> Tensor:
     return cclp.cclp_loss(z_labeled, labels, z_unlabeled, num_classes=CLASSES, steps=STEPS)
 
 
-def embeddings(n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """A batch of norm about 1.7, where the transcription does not overflow."""
-    generator = torch.Generator().manual_seed(0)
-    z = 0.15 * torch.randn(n, FEATURES, generator=generator)
-    half = n // 2
-    return z[:half].requires_grad_(), torch.arange(half) % CLASSES, z[half:].requires_grad_()
-
-
 def forward_backward(loss: Callable[..., Tensor], n: int) -> Callable[[], None]:
     """One call of it on a batch of n points."""
-    z_labeled, labels, z_unlabeled = embeddings(n)
+    z_labeled, labels, z_unlabeled = embeddings(n, FEATURES)
 
     def call() -> None:
         torch.autograd.grad(loss(z_labeled, labels, z_unlabeled), (z_labeled, z_unlabeled))
@@ -98,34 +83,6 @@ def six_products(n: int) -> Callable[[], None]:
     return call
 
 
-def training_step(name: str) -> Callable[[], None]:
-    """Forward and backward of a network with cross entropy, without the loss."""
-    make, shape = NETS[name]
-    net = make().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    x = torch.randn(200, *shape).to(memory_format=torch.channels_last)
-    labels = torch.arange(200) % CLASSES
-
-    def call() -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16(torch.device("cpu"))):
-            loss = F.cross_entropy(net(x), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-
-    return call
-
-
-def best_of(calls: dict[str, Callable[[], None]], seconds: float) -> dict[str, float]:
-    """Shortest time of each, taking turns for so many seconds, each turn warmed up by one call."""
-    best = dict.fromkeys(calls, float("inf"))
-    stop = time.perf_counter() + seconds
-    while time.perf_counter() < stop or float("inf") in best.values():
-        for name, call in calls.items():
-            call()
-            start = time.perf_counter()
-            call()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
-
-
 def peak_bytes(call: Callable[[], None]) -> int:
     """Most memory held at once beyond what was held before."""
     call()
@@ -139,11 +96,11 @@ def peak_bytes(call: Callable[[], None]) -> int:
     return peak
 
 
-def measure(sizes: tuple[int, ...], nets: tuple[str, ...], seconds: float) -> dict[str, Any]:
-    """All ratios, spending about so many seconds on each size and net."""
+def measure(sizes: tuple[int, ...], seconds: float) -> dict[str, Any]:
+    """All ratios, spending about so many seconds on each size."""
     # Any training step has freed memory of this size, which teaches glibc to keep it for reuse.
     torch.empty(8_000_000).fill_(0)
-    result: dict[str, Any] = {"loss": [], "share_of_step": []}
+    result: dict[str, Any] = {"loss": []}
     for n in sizes:
         calls = {
             "floor": six_products(n),
@@ -162,22 +119,11 @@ def measure(sizes: tuple[int, ...], nets: tuple[str, ...], seconds: float) -> di
         }
         result["loss"].append(row)
         print(" | ".join(loss_cells(row)), flush=True)
-    compared = [n for n in sizes if n in (200, 1000)]
-    for net in nets:
-        calls = {str(n): forward_backward(ours, n) for n in compared}
-        best = best_of({"step": training_step(net), **calls}, seconds)
-        for n in compared:
-            # The net's cost grows with the images in a step, 200 when measured.
-            step = best["step"] * n / 200
-            share = best[str(n)] / (step + best[str(n)])
-            row = {"net": net, "n": n, "step_seconds": step, "share": share}
-            result["share_of_step"].append(row)
-            print(" | ".join(share_cells(row)), flush=True)
     return result
 
 
-def _against(value: str, target: float | None, scale: float = 1) -> str:
-    return value if target is None else f"{value} (≤ {scale * target:g})"
+def _against(value: str, target: float | None) -> str:
+    return value if target is None else f"{value} (≤ {target:g})"
 
 
 def loss_cells(row: dict[str, Any]) -> list[str]:
@@ -188,24 +134,14 @@ def loss_cells(row: dict[str, Any]) -> list[str]:
     return [f"{n}", f"{row['milliseconds']['ours']:.1f} ms", *ratios]
 
 
-def share_cells(row: dict[str, Any]) -> list[str]:
-    """A row of the table of shares of a training step, targets in brackets."""
-    share = _against(f"{100 * row['share']:.1f} %", TARGETS["share_of_step"].get(row["n"]), 100)
-    return [row["net"], f"{row['n']}", share]
-
-
 def markdown(result: dict[str, Any]) -> str:
-    """The README's tables."""
-    tables = [
+    """The README's table."""
+    table = [
         ["N", "forward + backward", "÷ floor", "÷ transcription", "memory ÷ transcription"],
         ["---"] * 5,
         *map(loss_cells, result["loss"]),
-        [],
-        ["net", "N", "share of a training step"],
-        ["---"] * 3,
-        *map(share_cells, result["share_of_step"]),
     ]
-    return "\n".join(f"| {' | '.join(row)} |" if row else "" for row in tables)
+    return "\n".join(f"| {' | '.join(row)} |" for row in table)
 
 
 def main() -> None:
@@ -214,9 +150,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
-    parser.add_argument("--readme", type=Path, help="put the tables into this file")
+    parser.add_argument("--readme", type=Path, help="put the table into this file")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for PyTorch")
-    parser.add_argument("--seconds", type=float, default=60, help="for each size and each net")
+    parser.add_argument("--seconds", type=float, default=60, help="for each size")
     options = parser.parse_args()
     if options.readme:
         try:
@@ -231,9 +167,6 @@ def main() -> None:
             "processor": processor(),
             "cores": os.cpu_count(),
             "instructions": torch.backends.cpu.get_cpu_capability(),
-            "training_precision": "bf16 autocast"
-            if has_bfloat16(torch.device("cpu"))
-            else "float32",
         },
         "versions": {
             "cclp": cclp.__version__,
@@ -241,7 +174,7 @@ def main() -> None:
             "python": platform.python_version(),
         },
         "targets": TARGETS,
-        **measure((200, 500, 1000, 2000), tuple(NETS), options.seconds),
+        **measure((200, 500, 1000, 2000), options.seconds),
     }
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)

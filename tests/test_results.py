@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cclp.experiments import circles, moons, overhead
+from cclp.experiments.descents import by_case
+from cclp.report.experiment import EXPERIMENTS
 from examples.digits import NAMES
+from tools import results
 
 ROOT = Path(__file__).parent.parent
 README = " ".join((ROOT / "README.md").read_text().split())
@@ -102,3 +106,27 @@ def test_estimator() -> None:
 def test_loop() -> None:
     content = result("training-benchmark.json")
     assert f"{content['loop_over_bare']:.2f} times the bare" in README
+
+
+@pytest.mark.parametrize("module", [circles, moons, overhead])
+def test_experiments(module: Any) -> None:
+    """What is recorded of the claims follows from the records, and the figures are there."""
+    name = module.__name__.split(".")[-1]
+    content = result(f"{name}/results.json")
+    records = content["records"]
+    found = module.claims(list(records.values()) if module is overhead else by_case(records))
+    assert content["claims"] == [claim._asdict() for claim in found]
+    assert content["command"] == f"cclp reproduce {name} --out results/{name}"
+    if module is not overhead:
+        cases = {case.name: case.to_json() for case in module.CASES}
+        assert content["settings"]["cases"] == cases
+        assert records.keys() == {f"{case}/{seed}" for case in cases for seed in range(10)}
+    for picture in EXPERIMENTS[name].captions:
+        for ending in ("gif",) if picture == "animation" else ("png", "svg"):
+            assert (ROOT / "results" / name / f"{picture}.{ending}").is_file()
+
+
+def test_readme_shows_the_experiments() -> None:
+    text = (ROOT / "README.md").read_text()
+    for marks, section in ((results.FIGURES, results.figures()), (results.COSTS, results.costs())):
+        assert f"{marks[0]}\n{section}\n{marks[1]}" in text

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import click
 from click.core import ParameterSource
@@ -25,6 +26,9 @@ from cclp.methods import METHODS, file_name, method_parts
 from cclp.progress import make_reporter
 from cclp.training.config import ACCELERATORS, NORMALIZATIONS, PRECISIONS, Config, Setting
 from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
+
+if TYPE_CHECKING:
+    from cclp.experiments.folder import Claim
 
 USER_ERROR, FAILED = 2, 1
 CCLP_ONLY = ("chain_steps", "similarity", "bandwidth", "prior")
@@ -422,24 +426,146 @@ def predict(
         click.echo(f"{count} predictions: {out}")
 
 
-@command.command(short_help="One HTML page about one run or several.")
+@command.command(short_help="One HTML page about one run or several, or an experiment.")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_path("--out", "The page.  [default: report.html in the run; here, for several]")
 def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """One HTML page about RUNS, several side by side; it needs no network.
 
+    Of a directory that cclp reproduce has made, figures are drawn again too.
+
     \b
     cclp report runs/mnist
     cclp report runs/mnist runs/mnist-supervised --out comparison.html
     """
-    from cclp.report.page import is_report, make_report
+    from cclp.report.experiment import is_experiment
+    from cclp.report.page import make_report
 
+    if any(map(is_experiment, runs)):
+        if len(runs) > 1:
+            raise ValueError("an experiment of cclp reproduce has a page of its own: give one")
+        click.echo(f"report: {_experiment_page(runs[0], out)}")
+        return
     if out is None:
         out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
-    if out.exists() and not is_report(out):
-        raise ValueError(f"{out} exists and is not a report: choose another --out")
+    _check_page(out)
     write_bytes(out, make_report(list(runs)).encode(errors="replace"))
     click.echo(f"report: {out}")
+
+
+@command.group()
+def reproduce() -> None:
+    """The paper's figures, made by this code, with its claims in numbers.
+
+    \b
+    cclp reproduce circles
+    cclp reproduce moons
+    cclp reproduce overhead
+
+    Each writes raw results, figures (SVG, PNG) and a page. Stopped or killed, the same command goes
+    on where it was; finished, it draws again.
+    """
+
+
+_seeds = click.option(
+    "--seeds",
+    type=int,
+    default=10,
+    help="So many draws of noise, labeled points and first classifier.",
+)
+
+
+def _experiment_out(name: str) -> Callable[..., Any]:
+    return _path(
+        "--out", f"Directory; one of the same experiment is gone on with.  [default: runs/{name}]"
+    )
+
+
+@reproduce.command("circles")
+@_seeds
+@_experiment_out("circles")
+@_quiet
+@click.pass_context
+def reproduce_circles(context: click.Context, seeds: int, out: Path | None, quiet: bool) -> None:
+    """Two circles, one label each (Section 4.1, Figure 2): CCLP against conditional entropy.
+
+    200 free points and a linear classifier, gradient descent; several minutes on two cores.
+    """
+    from cclp.experiments import circles, descents
+
+    run = partial(descents.reproduce, "circles", circles.CASES, circles.claims, seeds=seeds)
+    _reproduce(context, out or Path("runs", "circles"), quiet, run)
+
+
+@reproduce.command("moons")
+@_seeds
+@_experiment_out("moons")
+@_quiet
+@click.pass_context
+def reproduce_moons(context: click.Context, seeds: int, out: Path | None, quiet: bool) -> None:
+    """Two moons, one label each (Section 4.2, Figure 3): chains of 10 steps against 1.
+
+    And a single moon, whose middle is ambiguous, from the released repository. Several minutes on
+    two cores.
+    """
+    from cclp.experiments import descents, moons
+
+    run = partial(descents.reproduce, "moons", moons.CASES, moons.claims, seeds=seeds)
+    _reproduce(context, out or Path("runs", "moons"), quiet, run)
+
+
+@reproduce.command("overhead")
+@_experiment_out("overhead")
+@_quiet
+@click.pass_context
+def reproduce_overhead(context: click.Context, out: Path | None, quiet: bool) -> None:
+    """What CCLP adds to a training step (Section 6): three networks, N from 100 to 4000, S to 10.
+
+    Times on this machine, best of several: let nothing else run beside it. About ten minutes on two
+    cores.
+    """
+    from cclp.experiments import overhead
+
+    _reproduce(context, out or Path("runs", "overhead"), quiet, overhead.reproduce)
+
+
+def _reproduce(
+    context: click.Context, out: Path, quiet: bool, run: "Callable[..., list[Claim]]"
+) -> None:
+    """Run an experiment, draw it, say what became of each claim."""
+    from cclp.training.run import Stopped
+
+    with make_reporter(quiet) as report, StopOnSignal(report.say) as should_stop:
+        try:
+            line = shlex.join(["cclp", *context.obj])
+            claims = run(out=out, report=report, should_stop=should_stop, command=line)
+        except Stopped:
+            report.say("Stopped, saved. The same command goes on with it.")
+            context.exit(128 + should_stop.number)
+        report.tell("Drawing.")
+        page = _experiment_page(out)
+    for claim in claims:
+        click.echo(f"{'holds' if claim.holds else 'FAILS'}: {claim.said} {claim.measured}.")
+    click.echo(f"page: {page}")
+
+
+def _experiment_page(folder: Path, page: Path | None = None) -> Path:
+    """Draw an experiment, and write its page."""
+    from cclp.report.experiment import make_experiment_page, write_figures
+
+    page = page or folder / "report.html"
+    _check_page(page)
+    write_figures(folder)
+    write_bytes(page, make_experiment_page(folder).encode())
+    return page
+
+
+def _check_page(page: Path) -> None:
+    """Make sure that nothing but a report is written over."""
+    from cclp.report.page import is_report
+
+    if page.exists() and not is_report(page):
+        raise ValueError(f"{page} exists and is not a report: choose another --out")
 
 
 @command.group()

@@ -53,6 +53,24 @@ def make_report(runs: list[Path]) -> str:
         _view(record, name, number)
         for number, (record, name) in enumerate(zip(records, names, strict=True))
     ]
+    classes = max(len(record.classes) for record in records)
+    return render(
+        "page.html.j2",
+        title=views[0]["sentence"] if len(runs) == 1 else f"{len(runs)} runs compared",
+        runs=views,
+        overlay=overlay(records, names) if len(runs) > 1 else None,
+        colours=max(classes, len(runs), 10),
+    )
+
+
+def render(template: str, *, colours: int = 0, **values: Any) -> str:
+    """A page from one of the templates here, with style and script in it.
+
+    Args:
+        template: its file.
+        colours: how many the page needs.
+        values: what the template shows.
+    """
     here = files("cclp.report")
     environment = Environment(
         loader=PackageLoader("cclp.report", ""),
@@ -62,15 +80,12 @@ def make_report(runs: list[Path]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["shorten"] = shorten
-    classes = max(len(record.classes) for record in records)
-    return environment.get_template("page.html.j2").render(
-        title=views[0]["sentence"] if len(runs) == 1 else f"{len(runs)} runs compared",
+    return environment.get_template(template).render(
         generator=Markup(GENERATOR),
-        runs=views,
-        overlay=overlay(records, names) if len(runs) > 1 else None,
         style=Markup(here.joinpath("style.css").read_text("utf-8")),
         script=Markup(here.joinpath("script.js").read_text("utf-8")),
-        colours=Markup(_colours(max(classes, len(runs), 10))),
+        colours=Markup(_colours(colours)),
+        **values,
     )
 
 
@@ -168,9 +183,9 @@ def _view(run: RunRecord, name: str, number: int) -> dict[str, Any]:
         "confusion": confusion_section(run.predictions, run.classes) if run.predictions else None,
         "mistakes": mistakes_section(run) if run.predictions else None,
         "health": health_section(run),
-        "config": _flat(config),
+        "config": flat(config),
         "command": run.command,
-        "environment": [(part, _flat(content)) for part, content in run.environment.items()],
+        "environment": [(part, flat(content)) for part, content in run.environment.items()],
     }
 
 
@@ -209,12 +224,12 @@ def _facts(
     return facts
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Nested settings as rows of a table."""
     rows = []
     for name, value in values.items():
         if isinstance(value, dict) and value:
-            rows += _flat(value, f"{prefix}{name}.")
+            rows += flat(value, f"{prefix}{name}.")
         else:
             rows.append((f"{prefix}{name}", "–" if value is None or value == {} else str(value)))
     return rows

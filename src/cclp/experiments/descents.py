@@ -1,0 +1,286 @@
+"""Descents of toy problems over several seeds: what is recorded of each, and how they are run."""
+
+import io
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from cclp.checks import check_integer
+from cclp.experiments import toy
+from cclp.experiments.folder import Claim, Folder
+from cclp.experiments.toy import Layout, Moment
+from cclp.files import write_bytes
+from cclp.progress import Reporter
+from cclp.training.run import Stopped
+
+LAYOUTS = {"circles": toy.circles, "moons": toy.moons, "arc": toy.arc}
+IDEAL = math.log(toy.POINTS / toy.CLASSES)  # loss of classes that are compact and balanced
+ALIGNED_AT = (0, 5, 10, 20, 40, 80)  # iterations at which forces are compared with the manifold
+
+Records = dict[str, list[dict[str, Any]]]  # of all seeds, by case
+
+
+@dataclass(frozen=True)
+class Case:
+    """A descent, but for its seed.
+
+    Attributes:
+        name: of its records.
+        layout: where the points stand first: "circles", "moons" or "arc".
+        noise: standard deviation, on each coordinate.
+        regulariser: "cclp" or "entropy".
+        chain_steps: S of CCLP; the graph of a descent without it is diagnosed with this S too.
+        step_size: of gradient descent.
+        iterations: steps.
+        frames: iterations kept for pictures.
+    """
+
+    name: str
+    layout: Literal["circles", "moons", "arc"]
+    noise: float
+    regulariser: Literal["cclp", "entropy"] = "cclp"
+    chain_steps: int = 10
+    step_size: float = toy.STEP_SIZE
+    iterations: int = toy.ITERATIONS
+    frames: tuple[int, ...] = (*range(0, 120, 6), *range(120, 360, 12), *range(360, 601, 40))
+
+    @property
+    def term(self) -> toy.Regulariser:
+        """The regulariser as a function."""
+        return toy.certain if self.regulariser == "entropy" else toy.compact(self.chain_steps)
+
+    def to_json(self) -> dict[str, Any]:
+        about = asdict(self)
+        del about["name"], about["frames"]
+        return about
+
+
+class Course:
+    """What pictures of a descent need, by frame."""
+
+    def __init__(self, case: Case, layout: Layout) -> None:
+        self.case, self.layout = case, layout
+        self.frames: dict[str, list[Any]] = {}
+
+    def keep(self, moment: Moment) -> None:
+        """Keep a frame."""
+        if self.case.regulariser == "cclp":
+            belief = toy.posteriors(self.layout, moment.z)[:, 1]
+        else:
+            belief = toy.logits(moment.z, moment.classifier).softmax(1)[:, 1]
+        frame = {
+            "iteration": moment.iteration,
+            "z": moment.z,
+            "belief": belief,  # that a point is of class 1: propagated, or the classifier's
+            "boundary": moment.classifier[1] - moment.classifier[0],  # 0 where this · (x, y, 1) is
+            "supervised": moment.supervised[self.layout.labeled],
+            "regulariser": moment.regulariser,
+            "loss": moment.loss,
+            "accuracy": toy.accuracy(self.layout, moment),
+        }
+        for name, value in frame.items():
+            self.frames.setdefault(name, []).append(value)
+
+    def save(self, path: Path) -> None:
+        """As an npz file; half precision is finer than a pixel."""
+        arrays: dict[str, Any] = {"classes": self.layout.classes, "labeled": self.layout.labeled}
+        for name, values in self.frames.items():
+            array = np.stack([np.asarray(value) for value in values])
+            arrays[name] = array.astype(np.float16) if array.ndim > 1 else array
+        content = io.BytesIO()
+        np.savez_compressed(content, **arrays)
+        path.parent.mkdir(exist_ok=True)
+        write_bytes(path, content.getvalue())
+
+
+def reproduce(
+    experiment: str,
+    cases: Sequence[Case],
+    claims: Callable[[Records], list[Claim]],
+    out: Path,
+    seeds: int = 10,
+    report: Reporter | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    command: str | None = None,
+) -> list[Claim]:
+    """Run every case with every seed, what is there already excepted.
+
+    Args:
+        experiment: its name.
+        cases: the descents.
+        claims: from records by case to what they say.
+        out: directory; one of the same experiment is gone on with.
+        seeds: each draws noise, labeled points and first weights of the classifier.
+        report: what the user sees.
+        should_stop: asked at every iteration.
+        command: how this was called, for the record.
+
+    Raises:
+        ValueError: for wrong settings, or if ``out`` holds something else.
+        cclp.training.run.Stopped: if ``should_stop`` said so; all finished descents are saved.
+    """
+    check_integer("seeds", seeds, least=1)
+    report = report or Reporter()
+    shared = {"points": toy.POINTS, "classes": toy.CLASSES, "bandwidth": toy.GRAPH["bandwidth"]}
+    settings = shared | {"cases": {case.name: case.to_json() for case in cases}}
+    folder = Folder(out, experiment, settings, command)
+    work = [
+        (case, seed)
+        for seed in range(seeds)
+        for case in cases
+        if f"{case.name}/{seed}" not in folder.records
+    ]
+    if work:
+        folder.check_machine()
+    total = sum(case.iterations for case, _ in work)
+    with report.work(f"{experiment}: {len(work)} descents", total) as advance:
+        for case, seed in work:
+            layout = LAYOUTS[case.layout](seed, case.noise)
+            course = Course(case, layout) if seed == 0 else None
+            record = descent(case, layout, course, advance, should_stop)
+            if course is not None:
+                course.save(out / "courses" / f"{case.name}.npz")
+            folder.add(f"{case.name}/{seed}", {"seed": seed, **record})
+    found = claims(by_case(folder.records))
+    folder.conclude(found)
+    return found
+
+
+def by_case(records: dict[str, Any]) -> Records:
+    """Records as they stand in the directory, by case."""
+    found: Records = {}
+    for name, record in records.items():
+        found.setdefault(name.split("/")[0], []).append(record)
+    return found
+
+
+def descent(
+    case: Case,
+    layout: Layout,
+    course: Course | None = None,
+    advance: Callable[[int], None] = lambda done: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Run one descent; returns its record.
+
+    Args:
+        case: what to run.
+        layout: where from.
+        course: where frames for pictures are kept, if they are.
+        advance: told of every iteration.
+        should_stop: asked at every iteration.
+
+    Raises:
+        cclp.training.run.Stopped: if ``should_stop`` said so.
+    """
+    opposition = toy.Opposition()
+    curve: list[tuple[int, float, float]] = []
+    alignment: dict[str, list[float]] = {"iteration": [], "1": [], "10": []}
+    for moment in toy.descend(layout, case.term, case.step_size, case.iterations):
+        if should_stop():
+            raise Stopped("Stopped.")
+        if moment.iteration < case.iterations:
+            opposition.count(layout, moment)
+            advance(1)
+        if moment.iteration in case.frames:
+            accuracy = toy.accuracy(layout, moment)
+            curve.append((moment.iteration, round(moment.loss, 4), accuracy))
+            if course is not None:
+                course.keep(moment)
+        if case.layout == "moons" and moment.iteration in ALIGNED_AT:
+            alignment["iteration"].append(moment.iteration)
+            for steps in ("1", "10"):
+                alignment[steps].append(_aligned(layout, moment, int(steps)))
+    health = toy.health(layout, moment.z, case.chain_steps)
+    record = {
+        "accuracy": toy.accuracy(layout, moment),
+        "loss": moment.loss,
+        "largest_class_mass": health.largest_class_mass * toy.POINTS / toy.CLASSES,
+        "warnings": health.warnings(),
+        "opposition": opposition.to_json(),
+        "classifier_changes_force": classifier_changes_force(case, layout),
+        "curve": {
+            name: [row[i] for row in curve]
+            for i, name in enumerate(("iteration", "loss", "accuracy"))
+        },
+    }
+    if case.layout == "moons":
+        record["alignment"] = alignment
+    if case.layout == "arc":
+        record["ambiguity"] = ambiguity(case, layout)
+    return record
+
+
+def _aligned(layout: Layout, moment: Moment, steps: int) -> float:
+    """Share of CCLP's forces along the manifold, with chains of so many steps, at these points."""
+    _, force, _ = toy.forces(layout, moment.z, moment.classifier, toy.compact(steps))
+    return toy.along_manifold(layout, moment.z, force)
+
+
+def classifier_changes_force(case: Case, layout: Layout) -> float:
+    """How much the regulariser's forces change with another classifier, relative to their size."""
+    turned = layout.classifier.roll(1, dims=1) + 1.0
+    _, force, _ = toy.forces(layout, layout.z, layout.classifier, case.term)
+    _, other, _ = toy.forces(layout, layout.z, turned, case.term)
+    return float((force - other).norm() / force.norm())
+
+
+def ambiguity(case: Case, layout: Layout) -> dict[str, Any]:
+    """Forces where propagated labels are open, entropy above 0.9 ln 2, and where they are not."""
+    _, force, _ = toy.forces(layout, layout.z, layout.classifier, case.term)
+    entropy = torch.special.entr(toy.posteriors(layout, layout.z)).sum(1) / math.log(2)
+    size, agreement = force.norm(dim=1), toy.agreement(layout.z, force)
+    free = layout.unlabeled
+    open_ = free[entropy[free] > 0.9]
+    decided = free[entropy[free] <= 0.9]
+    return {
+        "points": {"open": len(open_), "decided": len(decided)},
+        "mean_force": {
+            "open": size[open_].mean().item(), "decided": size[decided].mean().item()
+        },
+        "agreement": {
+            "open": agreement[open_].mean().item(), "decided": agreement[decided].mean().item()
+        },
+    }  # fmt: skip
+
+
+class Count(NamedTuple):
+    """So many of so many."""
+
+    found: int
+    of: int
+
+    @property
+    def share(self) -> float:
+        return self.found / max(self.of, 1)
+
+    @property
+    def all(self) -> bool:
+        return self.found == self.of
+
+    def __str__(self) -> str:
+        return f"{self.found:,} of {self.of:,}"
+
+
+def count(answers: Iterable[bool]) -> Count:
+    """How many of them are yes."""
+    known = list(answers)
+    return Count(sum(known), len(known))
+
+
+def opposed(records: list[dict[str, Any]], side: Literal["wrong_side", "right_side"]) -> Count:
+    """Steps in which a force on a labeled point opposed supervision, over all seeds."""
+    parts = [record["opposition"][side] for record in records]
+    return Count(sum(part["opposed"] for part in parts), sum(part["of"] for part in parts))
+
+
+def spread(records: list[dict[str, Any]]) -> str:
+    """Accuracy over seeds, in words."""
+    values = [record["accuracy"] for record in records]
+    return f"mean {fmean(values):.3f}, lowest {min(values):.3f}, highest {max(values):.3f}"

@@ -1,0 +1,174 @@
+"""Panels of a descent: points, labels, forces and the boundary at one iteration; and a film."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclp.data.formats import read_npz
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LABELED = np.array(["#2b5fc1", "#c8242f"])
+COLOURS = "coolwarm"  # white in the middle: a label that is open
+SUPERVISED = "#f2b600"
+ARROW = 0.09  # longest, as a share of the panel
+MILLISECONDS = 120  # of a frame
+
+
+class Course:
+    """A descent as it was recorded: see :class:`cclp.experiments.descents.Course`."""
+
+    def __init__(self, file: Path) -> None:
+        arrays = read_npz(file)
+        try:
+            self.iteration: list[int] = arrays["iteration"].tolist()
+            self.loss: list[float] = arrays["loss"].tolist()
+            self.accuracy: list[float] = arrays["accuracy"].tolist()
+            self.classes, self.labeled = arrays["classes"], arrays["labeled"]
+            self.z, self.belief, self.boundary, self.supervised, self.regulariser = (
+                arrays[name].astype(np.float64)
+                for name in ("z", "belief", "boundary", "supervised", "regulariser")
+            )
+        except KeyError as error:
+            raise ValueError(f"{file} is damaged: it holds no {error}") from None
+
+    def frame(self, iteration: int) -> int:
+        """Number of the recorded frame nearest to an iteration."""
+        return int(np.abs(np.array(self.iteration) - iteration).argmin())
+
+    def window(self, aspect: float) -> "Window":
+        """What holds the first frame and the labeled points throughout, with some room around."""
+        seen = np.concatenate([self.z[0], *self.z[:, self.labeled]])
+        low, high = seen.min(0), seen.max(0)
+        width, height = high - low
+        half = 0.56 * max(width, height / aspect)
+        return Window((low + high) / 2, half, aspect * half)
+
+
+class Window(NamedTuple):
+    """A part of the plane: its centre, half its width, half its height."""
+
+    centre: NDArray[np.float64]
+    across: float
+    up: float
+
+
+def draw_panel(
+    axis: "Axes",
+    course: Course,
+    frame: int,
+    title: str,
+    *,
+    colours: Literal["labels", "belief"] = "belief",
+    arrows: bool = True,
+    window: Window,
+) -> None:
+    """One iteration.
+
+    Args:
+        axis: where.
+        course: of what.
+        frame: number of the recorded frame.
+        title: above it.
+        colours: whether unlabeled points are grey, or have the colour of what they are held for.
+        arrows: whether forces are drawn.
+        window: what is seen of the plane.
+    """
+    z, labeled = course.z[frame], course.labeled
+    free = np.setdiff1d(np.arange(len(z)), labeled)
+    _draw_boundary(axis, course.boundary[frame], window)
+    if arrows:
+        _draw_arrows(axis, z, course.regulariser[frame], free, window, "black")
+    for of_class, marker in ((0, "o"), (1, "^")):
+        points = free[course.classes[free] == of_class]
+        look: dict[str, Any] = {"color": "#9a9a9a"}
+        if colours == "belief":
+            look = {"c": course.belief[frame][points], "cmap": COLOURS, "vmin": 0, "vmax": 1}
+        x, y = z[points].T
+        axis.scatter(x, y, s=15, marker=marker, edgecolors="#555555", lw=0.3, **look)
+    if arrows:
+        _draw_arrows(axis, z, course.regulariser[frame], labeled, window, "black")
+        pulls = np.zeros_like(z)
+        pulls[labeled] = course.supervised[frame]
+        _draw_arrows(axis, z, pulls, labeled, window, SUPERVISED)
+    x, y = z[labeled].T
+    axis.scatter(
+        x, y, c=LABELED[course.classes[labeled]], s=150, marker="*", edgecolors="black", lw=0.8,
+        zorder=4,
+    )  # fmt: skip
+    axis.set(
+        xlim=window.centre[0] + np.array([-window.across, window.across]),
+        ylim=window.centre[1] + np.array([-window.up, window.up]),
+        xticks=[], yticks=[], aspect="equal",
+    )  # fmt: skip
+    axis.set_title(title, fontsize=10)
+    axis.spines[:].set_color("#bbbbbb")
+
+
+def _draw_boundary(axis: "Axes", boundary: NDArray[np.float64], window: Window) -> None:
+    """The line on which the classifier is undecided."""
+    normal, offset = boundary[:2], boundary[2]
+    length = float(np.linalg.norm(normal))
+    if length < 1e-6:
+        return
+    foot = window.centre - normal * (normal @ window.centre + offset) / length**2
+    along = 3 * window.across * np.array([-normal[1], normal[0]]) / length
+    axis.plot(*np.stack([foot - along, foot + along]).T, color="#999999", lw=1, ls=(0, (4, 3)))
+
+
+def _draw_arrows(
+    axis: "Axes",
+    z: NDArray[np.float64],
+    force: NDArray[np.float64],
+    points: NDArray[Any],
+    window: Window,
+    colour: str,
+) -> None:
+    """Forces on points: the largest tenth has the full length, smaller ones are paler too."""
+    sizes = np.linalg.norm(force[points], axis=1)
+    full = np.quantile(sizes, 0.9)
+    if not full > 0:
+        return
+    relative = np.minimum(sizes / full, 1)
+    longest = 2 * window.across * ARROW * (1 if len(points) > 2 else 1.4)
+    arrows = force[points] * (relative * longest / np.maximum(sizes, 1e-30))[:, None]
+    wide = 0.005 if colour == "black" and len(points) > 2 else 0.011
+    axis.quiver(
+        *z[points].T, *arrows.T, angles="xy", scale_units="xy", scale=1, width=wide, color=colour,
+        alpha=0.25 + 0.75 * relative, headwidth=4, headlength=5, headaxislength=4.5, zorder=3,
+        edgecolor="#7a5c00" if colour != "black" else "none", linewidth=0.4,
+    )  # fmt: skip
+
+
+def film(courses: Sequence[tuple[str, Course]], aspect: float) -> bytes:
+    """A GIF of descents side by side, frame by frame; the last one stays for a while."""
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    images = []
+    for frame, iteration in enumerate(courses[0][1].iteration):
+        figure = Figure(figsize=(3.1 * len(courses), 3.1 * aspect + 0.6), dpi=84)
+        axes = figure.subplots(1, len(courses), squeeze=False)[0]
+        top = 1 - 0.58 / (3.1 * aspect + 0.6)
+        figure.subplots_adjust(0.01, 0.01, 0.99, top, 0.03)
+        for axis, (name, course) in zip(axes, courses, strict=True):
+            title = f"{name}\nloss {course.loss[frame]:.2f}, accuracy {course.accuracy[frame]:.2f}"
+            draw_panel(axis, course, frame, title, window=course.window(aspect))
+        figure.text(0.5, 0.995, f"iteration {iteration}", ha="center", va="top", fontsize=9)
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="png")
+        images.append(Image.open(drawn).convert("RGB"))
+    some = np.concatenate([np.asarray(images[i]) for i in (0, len(images) // 4, -1)])
+    palette = Image.fromarray(some).quantize(96, dither=Image.Dither.NONE)
+    few = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    content = io.BytesIO()
+    few[0].save(
+        content, format="GIF", save_all=True, append_images=few[1:], loop=0, optimize=True,
+        duration=[MILLISECONDS] * (len(few) - 1) + [3000],
+    )  # fmt: skip
+    return content.getvalue()

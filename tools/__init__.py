@@ -1,0 +1,1 @@
+"""What keeps the repository in step with itself; not part of the package."""

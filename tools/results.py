@@ -1,0 +1,89 @@
+"""Put what ``cclp reproduce`` found into the README: called by ``make results``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cclp.experiments.overhead import rows, share
+from cclp.files import check_marks, write_between
+from cclp.report.experiment import EXPERIMENTS
+from cclp.report.overhead_figure import NAMES
+
+ROOT = Path(__file__).parent.parent
+TOYS = ("circles", "moons")
+FIGURES = ("<!-- tools/results.py writes from here -->", "<!-- to here: figures -->")
+COSTS = ("<!-- tools/results.py writes costs from here -->", "<!-- to here: costs -->")
+
+
+def read(name: str) -> dict[str, Any]:
+    """The results of an experiment."""
+    content: dict[str, Any] = json.loads((ROOT / "results" / name / "results.json").read_text())
+    return content
+
+
+def claims(name: str) -> str:
+    """What was said and what was measured, as a table."""
+    lines = ["| claim | measured | |", "| --- | --- | --- |"]
+    for claim in read(name)["claims"]:
+        holds = "holds" if claim["holds"] else "**fails**"
+        lines.append(f"| {claim['said']} | {claim['measured']} | {holds} |")
+    return "\n".join(lines)
+
+
+def figure(name: str, picture: str) -> str:
+    """A picture that leads to its drawing in vectors."""
+    text = EXPERIMENTS[name].captions[picture].split(".")[0]
+    return f"[![{text}](results/{name}/{picture}.png)](results/{name}/{picture}.svg)"
+
+
+def figures() -> str:
+    """The section on the toy problems."""
+    parts = ["![Two circles become two points, moving](results/circles/animation.gif)"]
+    for name in TOYS:
+        seeds = {record["seed"] for record in read(name)["records"].values()}
+        about = EXPERIMENTS[name]
+        parts += [f"### {about.title}", figure(name, "figure")]
+        parts.append(f"*{about.captions['figure']}*")
+        parts.append(claims(name))
+        parts.append(
+            f"*{len(seeds)} seeds. Raw results, figures and an "
+            f"[animation](results/{name}/animation.gif): [results/{name}](results/{name}).*"
+        )
+    return "\n\n".join(parts)
+
+
+def costs() -> str:
+    """The section on what the loss adds to a step."""
+    content = read("overhead")
+    machine = content["environment"]["machine"]
+    table = rows(list(content["records"].values()))
+    sizes = content["settings"]["sizes"]
+    lines = [f"| share of a step, S = 3 | {' | '.join(f'N = {n:,}' for n in sizes)} |"]
+    lines.append(f"| --- |{' --- |' * len(sizes)}")
+    for net in content["settings"]["nets"]:
+        cells = [f"{100 * share(row['added']['3']):.1f} %" for row in table if row["net"] == net]
+        lines.append(f"| {NAMES[net]} | {' | '.join(cells)} |")
+    precisions = sorted({row["net_precision"] for row in table})
+    return "\n\n".join(
+        [
+            figure("overhead", "figure"),
+            "\n".join(lines),
+            claims("overhead"),
+            f"*{machine['processor']}, {machine['threads']} threads, {machine['capability']}; "
+            f"networks in {' and '.join(precisions)}. Raw results: "
+            "[results/overhead](results/overhead).*",
+        ]
+    )
+
+
+def main() -> None:
+    """Write both sections."""
+    readme = ROOT / "README.md"
+    for marks in (FIGURES, COSTS):
+        check_marks(readme, marks)
+    write_between(readme, FIGURES, figures())
+    write_between(readme, COSTS, costs())
+
+
+if __name__ == "__main__":
+    main()
