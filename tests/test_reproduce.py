@@ -251,7 +251,7 @@ def test_exponent_and_claims_of_known_times() -> None:
         for net, per_image in (("mnist", 1e-3), ("cifar", 1.0))
         for n in (200, 500, 1000, 2000)
     ]  # fmt: skip
-    assert overhead.exponent(records, "3") == pytest.approx(3)
+    assert overhead.fit(records, "3") == pytest.approx((3, 3e-10))
     paper, small, growth, chains = overhead.claims(records)
     assert not paper.holds  # 0.3 s beside one second of the fast network
     assert "mnist 30.0 %, cifar 0.0 %" in paper.measured

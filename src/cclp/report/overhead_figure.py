@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cclp.experiments.overhead import FITTED_FROM, exponent, rows
+from cclp.experiments.overhead import FITTED_FROM, fit, rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,11 +40,10 @@ def _growth(axis: "Axes", records: list[dict[str, Any]]) -> None:
     sizes = [record["n"] for record in known]
     for steps, colour in CHAIN_COLOURS.items():
         seconds = [record["seconds"][steps] for record in known]
-        power = exponent(records, steps)
+        power, factor = fit(records, steps)
         axis.plot(sizes, seconds, "o", color=colour, ms=5, label=f"S = {steps}: N^{power:.2f}")
         far = [n for n in sizes if n >= FITTED_FROM]
-        through = seconds[-1] / sizes[-1] ** power
-        axis.plot(far, [through * n**power for n in far], color=colour, lw=1)
+        axis.plot(far, [factor * n**power for n in far], color=colour, lw=1)
     axis.set(ylabel="forward and backward, s", title="The loss alone (128 features)")
     axis.legend(frameon=False, fontsize=9)
 

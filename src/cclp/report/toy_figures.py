@@ -125,7 +125,7 @@ def _seeds(records: dict[str, Any], names: dict[str, tuple[str, str]]) -> "Figur
     right.set(xlabel="iteration", ylabel="loss of CCLP", yscale="log", ylim=(4, None))
     right.set_yticks([4, 5, 10, 20], ["4", "5", "10", "20"])
     right.minorticks_off()
-    left.legend(frameon=False, loc="center right")
+    left.legend(frameon=False, loc="lower right")
     _plain(left, right)
     return figure
 
