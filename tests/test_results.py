@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cclp.experiments import circles, moons, overhead
-from cclp.experiments.descents import by_case
+from cclp.experiments.descents import LAYOUTS, by_case, descent
 from cclp.report.experiment import EXPERIMENTS
 from examples.digits import NAMES
 from tools import results
@@ -124,6 +124,17 @@ def test_experiments(module: Any) -> None:
     for picture in EXPERIMENTS[name].captions:
         for ending in ("gif",) if picture == "animation" else ("png", "svg"):
             assert (ROOT / "results" / name / f"{picture}.{ending}").is_file()
+
+
+def test_records_are_what_the_code_makes() -> None:
+    """The cheapest descent, again: layout, forces and measures are those of the record."""
+    case = next(case for case in circles.CASES if case.name == "large-step")
+    content = result("circles/results.json")["records"][f"{case.name}/0"]
+    found = descent(case, LAYOUTS[case.layout](0, case.noise))
+    assert found["accuracy"] == content["accuracy"]
+    for name in ("loss", "largest_class_mass", "classifier_changes_force"):
+        assert found[name] == pytest.approx(content[name], rel=1e-3)
+    assert found["curve"]["loss"][:3] == pytest.approx(content["curve"]["loss"][:3], abs=2e-4)
 
 
 def test_readme_shows_the_experiments() -> None:

@@ -1,6 +1,5 @@
 """A run directory says everything, and a run goes on where it was."""
 
-import fcntl
 import json
 import resource
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from cclp.methods.supervised import Supervised
 from cclp.progress import Reporter
 from cclp.training import run as module
 from cclp.training.config import Config
-from cclp.training.directory import create
+from cclp.training.directory import create, locked
 from cclp.training.recipe import make_recipe
 from cclp.training.run import Stopped, resume, train
 from tests.runs import last_weights, metrics, tiny_config, write_mnist
@@ -251,10 +250,11 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(Stopped):
         train(tiny_config(), out, should_stop=after(2))
-    with (out / "config.json").open() as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match="is in use: another process"):
-            resume(out)
+    with (
+        locked(out),
+        pytest.raises(ValueError, match="is in use: another process"),
+    ):
+        resume(out)
     resume(out)
 
 

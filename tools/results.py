@@ -43,7 +43,7 @@ def figures() -> str:
         seeds = {record["seed"] for record in read(name)["records"].values()}
         about = EXPERIMENTS[name]
         parts += [f"### {about.title}", figure(name, "figure")]
-        parts.append(f"*{about.captions['figure']}*")
+        parts.append(f"*{about.captions['figure']} {about.about}*")
         parts.append(claims(name))
         parts.append(
             f"*{len(seeds)} seeds. Raw results, figures and an "
@@ -57,19 +57,25 @@ def costs() -> str:
     content = read("overhead")
     machine = content["environment"]["machine"]
     table = rows(list(content["records"].values()))
-    sizes = content["settings"]["sizes"]
+    sizes, largest = content["settings"]["sizes"], content["settings"]["largest_batch"]
     lines = [f"| share of a step, S = 3 | {' | '.join(f'N = {n:,}' for n in sizes)} |"]
     lines.append(f"| --- |{' --- |' * len(sizes)}")
     for net in content["settings"]["nets"]:
-        cells = [f"{100 * share(row['added']['3']):.1f} %" for row in table if row["net"] == net]
+        cells = [
+            f"{100 * share(row.added['3']):.1f} %{'' if row.measured else '*'}"
+            for row in table
+            if row.net == net
+        ]
         lines.append(f"| {NAMES[net]} | {' | '.join(cells)} |")
-    precisions = sorted({row["net_precision"] for row in table})
+    precisions = sorted({record["net_precision"] for record in content["records"].values()})
     return "\n\n".join(
         [
             figure("overhead", "figure"),
+            f"*{EXPERIMENTS['overhead'].captions['figure']}*",
             "\n".join(lines),
             claims("overhead"),
-            f"*{machine['processor']}, {machine['threads']} threads, {machine['capability']}; "
+            f"*\\* The network's time is that of {largest:,} images in proportion to N. "
+            f"{machine['processor']}, {machine['threads']} threads, {machine['capability']}; "
             f"networks in {' and '.join(precisions)}. Raw results: "
             "[results/overhead](results/overhead).*",
         ]

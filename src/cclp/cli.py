@@ -438,7 +438,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     cclp report runs/mnist
     cclp report runs/mnist runs/mnist-supervised --out comparison.html
     """
-    from cclp.report.experiment import is_experiment
+    from cclp.experiments.folder import is_experiment
     from cclp.report.page import make_report
 
     if any(map(is_experiment, runs)):
@@ -535,18 +535,19 @@ def _reproduce(
     """Run an experiment, draw it, say what became of each claim."""
     from cclp.training.run import Stopped
 
-    with make_reporter(quiet) as report, StopOnSignal(report.say) as should_stop:
-        try:
-            line = shlex.join(["cclp", *context.obj])
-            claims = run(out=out, report=report, should_stop=should_stop, command=line)
-        except Stopped:
-            report.say("Stopped, saved. The same command goes on with it.")
-            context.exit(128 + should_stop.number)
+    _check_page(out / "report.html")
+    line = shlex.join(["cclp", *context.obj])
+    with make_reporter(quiet) as report:
+        with StopOnSignal(report.say) as should_stop:
+            try:
+                claims = run(out=out, report=report, should_stop=should_stop, command=line)
+            except Stopped:
+                report.say("Stopped, saved. The same command goes on with it.")
+                context.exit(128 + should_stop.number)
+        for claim in claims:
+            click.echo(f"{'holds' if claim.holds else 'FAILS'}: {claim.said} {claim.measured}.")
         report.tell("Drawing.")
-        page = _experiment_page(out)
-    for claim in claims:
-        click.echo(f"{'holds' if claim.holds else 'FAILS'}: {claim.said} {claim.measured}.")
-    click.echo(f"page: {page}")
+        click.echo(f"page: {_experiment_page(out)}")
 
 
 def _experiment_page(folder: Path, page: Path | None = None) -> Path:
@@ -731,7 +732,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _fail(str(error), FAILED)
     except (click.Abort, KeyboardInterrupt):
         _fail(
-            "stopped at once; a run goes on from its last checkpoint with cclp train --resume",
+            "stopped at once; what was saved is kept, and the same command, or cclp train --resume "
+            "for a run, goes on from there",
             128 + signal.SIGINT,
         )
     sys.exit(code or 0)

@@ -13,7 +13,7 @@ import torch
 
 from cclp.checks import check_integer
 from cclp.experiments import toy
-from cclp.experiments.folder import Claim, Folder
+from cclp.experiments.folder import Claim, damage_named, open_folder
 from cclp.experiments.toy import Layout, Moment
 from cclp.files import write_bytes
 from cclp.progress import Reporter
@@ -38,7 +38,8 @@ class Case:
         chain_steps: S of CCLP; the graph of a descent without it is diagnosed with this S too.
         step_size: of gradient descent.
         iterations: steps.
-        frames: iterations kept for pictures.
+        frames: iterations whose loss and accuracy are recorded.
+        drawn: whether points and forces of seed 0 are kept for pictures too.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Case:
     step_size: float = toy.STEP_SIZE
     iterations: int = toy.ITERATIONS
     frames: tuple[int, ...] = (*range(0, 120, 6), *range(120, 360, 12), *range(360, 601, 40))
+    drawn: bool = True
 
     @property
     def term(self) -> toy.Regulariser:
@@ -57,7 +59,7 @@ class Case:
 
     def to_json(self) -> dict[str, Any]:
         about = asdict(self)
-        del about["name"], about["frames"]
+        del about["name"], about["frames"], about["drawn"]
         return about
 
 
@@ -121,42 +123,58 @@ def reproduce(
         should_stop: asked at every iteration.
         command: how this was called, for the record.
 
+    Returns:
+        What the records of these seeds say, though there may be more of them.
+
     Raises:
-        ValueError: for wrong settings, or if ``out`` holds something else.
+        ValueError: for wrong settings, or if ``out`` holds something else or is in use.
         cclp.training.run.Stopped: if ``should_stop`` said so; all finished descents are saved.
     """
     check_integer("seeds", seeds, least=1)
     report = report or Reporter()
     shared = {"points": toy.POINTS, "classes": toy.CLASSES, "bandwidth": toy.GRAPH["bandwidth"]}
     settings = shared | {"cases": {case.name: case.to_json() for case in cases}}
-    folder = Folder(out, experiment, settings, command)
-    work = [
-        (case, seed)
-        for seed in range(seeds)
-        for case in cases
-        if f"{case.name}/{seed}" not in folder.records
-    ]
-    if work:
-        folder.check_machine()
-    total = sum(case.iterations for case, _ in work)
-    with report.work(f"{experiment}: {len(work)} descents", total) as advance:
-        for case, seed in work:
-            layout = LAYOUTS[case.layout](seed, case.noise)
-            course = Course(case, layout) if seed == 0 else None
-            record = descent(case, layout, course, advance, should_stop)
-            if course is not None:
-                course.save(out / "courses" / f"{case.name}.npz")
-            folder.add(f"{case.name}/{seed}", {"seed": seed, **record})
-    found = claims(by_case(folder.records))
-    folder.conclude(found)
+    with open_folder(out, experiment, settings) as folder:
+        work = [
+            (case, seed)
+            for seed in range(seeds)
+            for case in cases
+            if f"{case.name}/{seed}" not in folder.records
+            or (_is_drawn(case, seed) and not course_file(out, case.name).exists())
+        ]
+        if work:
+            folder.begin(command)
+        total = sum(case.iterations for case, _ in work)
+        with report.work(f"{experiment}: {len(work)} descents", total) as advance:
+            for case, seed in work:
+                layout = LAYOUTS[case.layout](seed, case.noise)
+                course = Course(case, layout) if _is_drawn(case, seed) else None
+                record = descent(case, layout, course, advance, should_stop)
+                if course is not None:
+                    course.save(course_file(out, case.name))
+                folder.add(f"{case.name}/{seed}", {"seed": seed, **record})
+        with damage_named(out):
+            found = claims(by_case(folder.records, seeds))
+        folder.conclude(found)
     return found
 
 
-def by_case(records: dict[str, Any]) -> Records:
-    """Records as they stand in the directory, by case."""
+def _is_drawn(case: Case, seed: int) -> bool:
+    return case.drawn and seed == 0
+
+
+def course_file(out: Path, case: str) -> Path:
+    """Where the frames of a case are."""
+    return out / "courses" / f"{case}.npz"
+
+
+def by_case(records: dict[str, Any], seeds: int | None = None) -> Records:
+    """Records as they stand in the directory, by case; of the first seeds, or of all."""
     found: Records = {}
     for name, record in records.items():
-        found.setdefault(name.split("/")[0], []).append(record)
+        case, _, seed = name.rpartition("/")
+        if seeds is None or int(seed) < seeds:
+            found.setdefault(case, []).append(record)
     return found
 
 
@@ -202,6 +220,7 @@ def descent(
         "accuracy": toy.accuracy(layout, moment),
         "loss": moment.loss,
         "largest_class_mass": health.largest_class_mass * toy.POINTS / toy.CLASSES,
+        "distance_to_ideal": health.distance_to_ideal,  # of the clusters that there are
         "warnings": health.warnings(),
         "opposition": opposition.to_json(),
         "classifier_changes_force": classifier_changes_force(case, layout),
@@ -274,9 +293,9 @@ def count(answers: Iterable[bool]) -> Count:
     return Count(sum(known), len(known))
 
 
-def opposed(records: list[dict[str, Any]], side: Literal["wrong_side", "right_side"]) -> Count:
+def opposed(records: list[dict[str, Any]], *sides: Literal["wrong_side", "right_side"]) -> Count:
     """Steps in which a force on a labeled point opposed supervision, over all seeds."""
-    parts = [record["opposition"][side] for record in records]
+    parts = [record["opposition"][side] for record in records for side in sides]
     return Count(sum(part["opposed"] for part in parts), sum(part["of"] for part in parts))
 
 
@@ -284,3 +303,9 @@ def spread(records: list[dict[str, Any]]) -> str:
     """Accuracy over seeds, in words."""
     values = [record["accuracy"] for record in records]
     return f"mean {fmean(values):.3f}, lowest {min(values):.3f}, highest {max(values):.3f}"
+
+
+def mistakes(records: list[dict[str, Any]]) -> str:
+    """Points on the wrong side over seeds, in words."""
+    numbers = [round((1 - record["accuracy"]) * toy.POINTS) for record in records]
+    return f"{min(numbers)} to {max(numbers)} of {toy.POINTS} points wrong"

@@ -9,16 +9,22 @@
 ==================== ==============================================================
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from cclp.files import write_json
-from cclp.training.directory import read_json
+from cclp.training.directory import is_unused, locked, read_json
 from cclp.training.machine import differences, environment
 
 RESULTS = "results.json"
+_KINDS = {
+    "experiment": str, "command": str | None, "settings": dict, "environment": dict,
+    "claims": list, "records": dict,
+}  # fmt: skip
 
 
 class Claim(NamedTuple):
@@ -36,43 +42,15 @@ class Claim(NamedTuple):
 
 
 class Folder:
-    """An experiment's directory; the same command goes on with it.
+    """An experiment's directory while it is worked on; see :func:`open_folder`.
 
     Args:
         out: the directory.
-        experiment: its name.
-        settings: what all its records depend on.
-        command: how it was called, for the record.
-
-    Raises:
-        ValueError: if the directory holds something else.
+        content: of its results.json.
     """
 
-    def __init__(
-        self, out: Path, experiment: str, settings: dict[str, Any], command: str | None = None
-    ) -> None:
-        self.out = out
-        if (out / RESULTS).exists():
-            self.content = read_json(out, RESULTS)
-            before = {name: self.content.get(name) for name in ("experiment", "settings")}
-            if before != {"experiment": experiment, "settings": settings}:
-                raise ValueError(
-                    f"{out} holds another experiment, or one with other settings: choose another "
-                    "--out"
-                )
-            return
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise ValueError(f"{out} exists and is no experiment: choose another --out")
-        out.mkdir(parents=True, exist_ok=True)
-        self.content = {
-            "experiment": experiment,
-            "command": command,
-            "settings": settings,
-            "environment": environment(torch.device("cpu")),
-            "claims": [],
-            "records": {},
-        }
-        write_json(out / RESULTS, self.content, new=True)
+    def __init__(self, out: Path, content: dict[str, Any]) -> None:
+        self.out, self.content = out, content
 
     @property
     def records(self) -> dict[str, Any]:
@@ -80,24 +58,101 @@ class Folder:
         found: dict[str, Any] = self.content["records"]
         return found
 
-    def check_machine(self) -> None:
-        """Make sure that what is added was made like what is there.
+    def begin(self, command: str | None) -> None:
+        """Note who is going to add records, and make sure that they will be like those there.
 
         Raises:
-            ValueError: if it would be by other versions or on another machine.
+            ValueError: if they would be by other versions or on another machine.
         """
         changed = differences(self.content["environment"], environment(torch.device("cpu")))
         if changed:
             raise ValueError(
                 f"{self.out} was begun elsewhere ({', '.join(changed)}): choose another --out"
             )
+        self.content["command"] = command
 
-    def add(self, name: str, record: Any) -> None:
-        """Save a piece of work."""
+    def add(self, name: str, record: dict[str, Any]) -> None:
+        """Save a piece of work; what was concluded without it is forgotten."""
         self.records[name] = record
+        self.content["claims"] = []
         write_json(self.out / RESULTS, self.content)
 
     def conclude(self, claims: list[Claim]) -> None:
         """Save what the records say of each claim."""
         self.content["claims"] = [claim._asdict() for claim in claims]
         write_json(self.out / RESULTS, self.content)
+
+
+@contextmanager
+def open_folder(out: Path, experiment: str, settings: dict[str, Any]) -> Iterator[Folder]:
+    """A new directory for an experiment, or one of the same experiment; for this process alone.
+
+    Args:
+        out: the directory.
+        experiment: its name.
+        settings: what all its records depend on.
+
+    Raises:
+        ValueError: if the directory holds something else, is damaged, or is in use.
+    """
+    if is_unused(out):
+        out.mkdir(parents=True, exist_ok=True)
+        content: dict[str, Any] = {
+            "experiment": experiment,
+            "command": None,
+            "settings": settings,
+            "environment": environment(torch.device("cpu")),
+            "claims": [],
+            "records": {},
+        }
+        write_json(out / RESULTS, content, new=True)
+    elif not is_experiment(out):
+        raise ValueError(f"{out} exists and is no experiment: choose another --out")
+    with locked(out):
+        content = read_results(out)
+        if (content["experiment"], content["settings"]) != (experiment, settings):
+            raise ValueError(
+                f"{out} holds another experiment, or one with other settings: choose another --out"
+            )
+        yield Folder(out, content)
+
+
+def is_experiment(path: Path) -> bool:
+    """Whether a directory was made by ``cclp reproduce``."""
+    if not (path / RESULTS).is_file():
+        return False
+    try:
+        return isinstance(read_json(path, RESULTS).get("experiment"), str)
+    except ValueError:
+        return False
+
+
+def read_results(out: Path) -> dict[str, Any]:
+    """The content of results.json.
+
+    Raises:
+        ValueError: if it is not there or not what it should be.
+    """
+    content = read_json(out, RESULTS)
+    for name, kind in _KINDS.items():
+        if name not in content or not isinstance(content[name], kind):
+            raise ValueError(f"{out / RESULTS} is damaged: {name!r} is missing or of another kind")
+    rows = [*content["records"].values(), *content["environment"].values(), *content["claims"]]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{out / RESULTS} is damaged: expected objects in it")
+    if any(claim.keys() != set(Claim._fields) for claim in content["claims"]):
+        raise ValueError(f"{out / RESULTS} is damaged: expected 'said', 'measured' and 'holds'")
+    return content
+
+
+@contextmanager
+def damage_named(out: Path) -> Iterator[None]:
+    """Where records are used: whatever they lack is a sentence about their file.
+
+    Raises:
+        ValueError: instead of what is raised within for a record that is not as it should be.
+    """
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise ValueError(f"{out / RESULTS} is damaged: {error!r}") from error

@@ -114,8 +114,8 @@ def compact(steps: int) -> Regulariser:
 def certain(layout: Layout, z: Tensor, classifier: Tensor) -> Tensor:
     """Conditional entropy (CER) of the classifier's predictions for all points.
 
-    Differences from the paper: none is known, it does not say which points. Without the labeled
-    ones, CER would have no force on them that could oppose supervision.
+    Differences from the paper: there it is of unlabeled points, which leaves labeled ones without a
+    force of CER that could oppose supervision, as it is said to do.
     """
     return mean_entropy(logits(z, classifier))
 

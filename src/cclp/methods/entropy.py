@@ -1,5 +1,6 @@
 """Conditional entropy: be sure of unlabeled samples, whatever you say."""
 
+import torch
 from torch import Tensor
 
 from cclp.methods.base import Method, Step, check_weight
@@ -27,6 +28,6 @@ class Entropy(Method):
 
 
 def mean_entropy(logits: Tensor) -> Tensor:
-    """−Σ p ln p of each row's softmax, averaged over rows, in float32."""
-    log_p = logits.float().log_softmax(1)
+    """−Σ p ln p of each row's softmax, averaged over rows, in float32 or better."""
+    log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(1)
     return -(log_p.exp() * log_p).sum(1).mean()

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cclp.experiments.overhead import FITTED_FROM, fit, rows
+from cclp.report.figures import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,18 +29,15 @@ def overhead_figures(out: Path, content: dict[str, Any]) -> "dict[str, Figure | 
         sizes = content["settings"]["sizes"]
         axis.set_xticks(sizes, [f"{n:,}" for n in sizes], fontsize=8)
         axis.minorticks_off()
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(color="#e6e6e6", lw=0.6)
-        axis.set_axisbelow(True)
+    plain(left, right)
     return {"figure": figure}
 
 
 def _growth(axis: "Axes", records: list[dict[str, Any]]) -> None:
     """Time of the loss by N, for each S, with the fitted power."""
-    known = [record for record in records if record["net"] == "mnist"]
-    sizes = [record["n"] for record in known]
+    sizes = [record["n"] for record in records]
     for steps, colour in CHAIN_COLOURS.items():
-        seconds = [record["seconds"][steps] for record in known]
+        seconds = [record["loss_seconds"]["128"][steps] for record in records]
         power, factor = fit(records, steps)
         axis.plot(sizes, seconds, "o", color=colour, ms=5, label=f"S = {steps}: N^{power:.2f}")
         far = [n for n in sizes if n >= FITTED_FROM]
@@ -52,14 +50,14 @@ def _added(axis: "Axes", records: list[dict[str, Any]]) -> None:
     """What the loss adds to a step by N, for each network; the paper's bound."""
     table = rows(records)
     for net, colour in NET_COLOURS.items():
-        of_net = [row for row in table if row["net"] == net]
+        of_net = [row for row in table if row.net == net]
         if not of_net:
             continue
-        sizes, added = [r["n"] for r in of_net], [100 * r["added"]["3"] for r in of_net]
+        sizes, added = [row.n for row in of_net], [100 * row.added["3"] for row in of_net]
         axis.plot(sizes, added, color=colour, lw=1.2, label=NAMES[net])
         for row, value in zip(of_net, added, strict=True):
-            fill = colour if row["net_measured"] else "white"
-            axis.plot(row["n"], value, "o", color=colour, mfc=fill, ms=5)
+            fill = colour if row.measured else "white"
+            axis.plot(row.n, value, "o", color=colour, mfc=fill, ms=5)
     axis.plot([1000], [10], marker="v", color="black", ms=8, ls="")
     axis.plot([800, 1250], [10, 10], color="black", lw=1.5)
     axis.annotate(

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cclp.data.formats import read_npz
+from cclp.report.figures import png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LABELED = np.array(["#2b5fc1", "#c8242f"])
-COLOURS = "coolwarm"  # white in the middle: a label that is open
+COLOURS = "coolwarm"  # pale in the middle: a label that is open
 SUPERVISED = "#f2b600"
 ARROW = 0.09  # longest, as a share of the panel
 MILLISECONDS = 120  # of a frame
@@ -25,17 +26,29 @@ class Course:
 
     def __init__(self, file: Path) -> None:
         arrays = read_npz(file)
-        try:
-            self.iteration: list[int] = arrays["iteration"].tolist()
-            self.loss: list[float] = arrays["loss"].tolist()
-            self.accuracy: list[float] = arrays["accuracy"].tolist()
-            self.classes, self.labeled = arrays["classes"], arrays["labeled"]
-            self.z, self.belief, self.boundary, self.supervised, self.regulariser = (
-                arrays[name].astype(np.float64)
-                for name in ("z", "belief", "boundary", "supervised", "regulariser")
-            )
-        except KeyError as error:
-            raise ValueError(f"{file} is damaged: it holds no {error}") from None
+        frames, points, labels = (
+            len(arrays.get(name, ())) for name in ("iteration", "classes", "labeled")
+        )
+        shapes = {
+            "iteration": (frames,), "loss": (frames,), "accuracy": (frames,),
+            "classes": (points,), "labeled": (labels,), "belief": (frames, points),
+            "z": (frames, points, 2), "boundary": (frames, 3),
+            "supervised": (frames, labels, 2), "regulariser": (frames, points, 2),
+        }  # fmt: skip
+        for name, shape in shapes.items():
+            array = arrays.get(name)
+            if array is None or array.shape != shape or array.size == 0:
+                raise ValueError(f"{file} is damaged: expected {name!r} of shape {shape}")
+            if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+                raise ValueError(f"{file} is damaged: {name!r} must hold finite numbers")
+        self.iteration: list[int] = arrays["iteration"].tolist()
+        self.loss: list[float] = arrays["loss"].tolist()
+        self.accuracy: list[float] = arrays["accuracy"].tolist()
+        self.classes, self.labeled = arrays["classes"], arrays["labeled"]
+        self.z, self.belief, self.boundary, self.supervised, self.regulariser = (
+            arrays[name].astype(np.float64)
+            for name in ("z", "belief", "boundary", "supervised", "regulariser")
+        )
 
     def frame(self, iteration: int) -> int:
         """Number of the recorded frame nearest to an iteration."""
@@ -82,8 +95,11 @@ def draw_panel(
     z, labeled = course.z[frame], course.labeled
     free = np.setdiff1d(np.arange(len(z)), labeled)
     _draw_boundary(axis, course.boundary[frame], window)
+    longest = 2 * window.across * ARROW
     if arrows:
-        _draw_arrows(axis, z, course.regulariser[frame], free, window, "black")
+        force = course.regulariser[frame][free]
+        full = float(np.quantile(np.linalg.norm(force, axis=1), 0.9))
+        _draw_arrows(axis, z[free], force, "black", longest=longest, full=full, width=0.005)
     for of_class, marker in ((0, "o"), (1, "^")):
         points = free[course.classes[free] == of_class]
         look: dict[str, Any] = {"color": "#9a9a9a"}
@@ -91,11 +107,13 @@ def draw_panel(
             look = {"c": course.belief[frame][points], "cmap": COLOURS, "vmin": 0, "vmax": 1}
         x, y = z[points].T
         axis.scatter(x, y, s=15, marker=marker, edgecolors="#555555", lw=0.3, **look)
-    if arrows:
-        _draw_arrows(axis, z, course.regulariser[frame], labeled, window, "black")
-        pulls = np.zeros_like(z)
-        pulls[labeled] = course.supervised[frame]
-        _draw_arrows(axis, z, pulls, labeled, window, SUPERVISED)
+    if arrows:  # both kinds on the labeled points with one scale
+        both = (course.regulariser[frame][labeled], "black"), (course.supervised[frame], SUPERVISED)
+        full = max(float(np.linalg.norm(force, axis=1).max()) for force, _ in both)
+        for force, colour in both:
+            _draw_arrows(
+                axis, z[labeled], force, colour, longest=1.8 * longest, full=full, width=0.011
+            )
     x, y = z[labeled].T
     axis.scatter(
         x, y, c=LABELED[course.classes[labeled]], s=150, marker="*", edgecolors="black", lw=0.8,
@@ -125,23 +143,22 @@ def _draw_arrows(
     axis: "Axes",
     z: NDArray[np.float64],
     force: NDArray[np.float64],
-    points: NDArray[Any],
-    window: Window,
     colour: str,
+    *,
+    longest: float,
+    full: float,
+    width: float,
 ) -> None:
-    """Forces on points: the largest tenth has the full length, smaller ones are paler too."""
-    sizes = np.linalg.norm(force[points], axis=1)
-    full = np.quantile(sizes, 0.9)
+    """Forces on points: smaller than ``full``, they are shorter and paler; larger, they are cut."""
+    sizes = np.linalg.norm(force, axis=1)
     if not full > 0:
         return
     relative = np.minimum(sizes / full, 1)
-    longest = 2 * window.across * ARROW * (1 if len(points) > 2 else 1.4)
-    arrows = force[points] * (relative * longest / np.maximum(sizes, 1e-30))[:, None]
-    wide = 0.005 if colour == "black" and len(points) > 2 else 0.011
+    arrows = force * (relative * longest / np.maximum(sizes, 1e-30))[:, None]
     axis.quiver(
-        *z[points].T, *arrows.T, angles="xy", scale_units="xy", scale=1, width=wide, color=colour,
+        *z.T, *arrows.T, angles="xy", scale_units="xy", scale=1, width=width, color=colour,
         alpha=0.25 + 0.75 * relative, headwidth=4, headlength=5, headaxislength=4.5, zorder=3,
-        edgecolor="#7a5c00" if colour != "black" else "none", linewidth=0.4,
+        edgecolor="#7a5c00" if colour == SUPERVISED else "none", linewidth=0.4,
     )  # fmt: skip
 
 
@@ -152,7 +169,7 @@ def film(courses: Sequence[tuple[str, Course]], aspect: float) -> bytes:
 
     images = []
     for frame, iteration in enumerate(courses[0][1].iteration):
-        figure = Figure(figsize=(3.1 * len(courses), 3.1 * aspect + 0.6), dpi=84)
+        figure = Figure(figsize=(3.1 * len(courses), 3.1 * aspect + 0.6))
         axes = figure.subplots(1, len(courses), squeeze=False)[0]
         top = 1 - 0.58 / (3.1 * aspect + 0.6)
         figure.subplots_adjust(0.01, 0.01, 0.99, top, 0.03)
@@ -160,9 +177,7 @@ def film(courses: Sequence[tuple[str, Course]], aspect: float) -> bytes:
             title = f"{name}\nloss {course.loss[frame]:.2f}, accuracy {course.accuracy[frame]:.2f}"
             draw_panel(axis, course, frame, title, window=course.window(aspect))
         figure.text(0.5, 0.995, f"iteration {iteration}", ha="center", va="top", fontsize=9)
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format="png")
-        images.append(Image.open(drawn).convert("RGB"))
+        images.append(Image.open(io.BytesIO(png(figure, 84))).convert("RGB"))
     some = np.concatenate([np.asarray(images[i]) for i in (0, len(images) // 4, -1)])
     palette = Image.fromarray(some).quantize(96, dither=Image.Dither.NONE)
     few = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]

@@ -4,7 +4,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cclp.experiments.descents import IDEAL, by_case
+from cclp.experiments.descents import IDEAL, by_case, course_file
+from cclp.report.figures import plain
 from cclp.report.panels import COLOURS, SUPERVISED, Course, draw_panel, film
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ MOONS, ARC = 0.72, 0.62  # height of a panel relative to its width
 
 def circles_figures(out: Path, content: dict[str, Any]) -> "dict[str, Figure | bytes]":
     """By name of the file without its ending: figures, and the animation's bytes."""
-    cclp, cer, large = (Course(out / "courses" / f"{n}.npz") for n in ("cclp", "cer", "large-step"))
+    cclp, cer, large = (Course(course_file(out, n)) for n in ("cclp", "cer", "large-step"))
     return {
         "figure": _circles(cclp, cer),
         "seeds": _seeds(content["records"], {"cclp": ("CCLP", BLUE), "cer": ("CER", RED)}),
@@ -29,7 +30,7 @@ def circles_figures(out: Path, content: dict[str, Any]) -> "dict[str, Figure | b
 
 def moons_figures(out: Path, content: dict[str, Any]) -> "dict[str, Figure | bytes]":
     """By name of the file without its ending: figures, and the animation's bytes."""
-    one, ten, ambiguous = (Course(out / "courses" / f"{n}.npz") for n in ("s1", "s10", "ambiguous"))
+    one, ten, ambiguous = (Course(course_file(out, n)) for n in ("s1", "s10", "ambiguous"))
     return {
         "figure": _moons(one, ten),
         "alignment": _alignment(by_case(content["records"])["s10"]),
@@ -126,15 +127,8 @@ def _seeds(records: dict[str, Any], names: dict[str, tuple[str, str]]) -> "Figur
     right.set_yticks([4, 5, 10, 20], ["4", "5", "10", "20"])
     right.minorticks_off()
     left.legend(frameon=False, loc="lower right")
-    _plain(left, right)
+    plain(left, right)
     return figure
-
-
-def _plain(*axes: "Axes") -> None:
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(color="#e6e6e6", lw=0.6)
-        axis.set_axisbelow(True)
 
 
 def _large_step(course: Course, record: dict[str, Any]) -> "Figure":
@@ -184,7 +178,7 @@ def _alignment(records: list[dict[str, Any]]) -> "Figure":
                   ha="right", va="bottom", fontsize=8.5)  # fmt: skip
     axis.set(xlabel="iteration of the descent with S = 10", ylabel="share of force along the moon")
     axis.legend(frameon=False, loc="lower right")
-    _plain(axis)
+    plain(axis)
     return figure
 
 

@@ -73,17 +73,20 @@ def create(out: Path, about: dict[str, Any]) -> None:
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """Hold the run for this process alone; the lock goes when the process does.
+    """Hold a directory for this process alone; the lock goes when the process does.
 
     Raises:
         ValueError: if another process has it.
     """
-    with (out / "config.json").open() as file:
+    directory = os.open(out, os.O_RDONLY)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"{out} is in use: another process is training in it") from None
+            raise ValueError(f"{out} is in use: another process is working in it") from None
         yield
+    finally:
+        os.close(directory)
 
 
 def check_new(out: Path) -> None:
@@ -92,8 +95,15 @@ def check_new(out: Path) -> None:
     Raises:
         ValueError: if it is anything else.
     """
-    if out.exists() and (not out.is_dir() or any(p.suffix != _PARTIAL for p in out.iterdir())):
+    if not is_unused(out):
         raise _never_overwritten(out)
+
+
+def is_unused(out: Path) -> bool:
+    """Whether a directory is not there yet, or empty but for what a crash has left half-written."""
+    return not out.exists() or (
+        out.is_dir() and all(path.suffix == _PARTIAL for path in out.iterdir())
+    )
 
 
 def _never_overwritten(out: Path) -> ValueError:
