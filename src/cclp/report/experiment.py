@@ -37,8 +37,9 @@ _FREE = (
     "seed draws the noise, the labeled points and the first classifier; none was left out."
 )
 _ARROWS = (
-    "Colour is what a point is held for, pale is open. In a panel the forces on unlabeled points "
-    "have one scale, the largest tenth is cut; both kinds of force on the stars have another."
+    "Colour is what a point is held for, pale is open. The forces on unlabeled points of a panel, "
+    "the regulariser's on its stars and the supervised ones have a scale each; of the first, the "
+    "largest tenth is cut."
 )
 EXPERIMENTS = {
     "circles": Description(

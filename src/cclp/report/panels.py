@@ -107,12 +107,14 @@ def draw_panel(
             look = {"c": course.belief[frame][points], "cmap": COLOURS, "vmin": 0, "vmax": 1}
         x, y = z[points].T
         axis.scatter(x, y, s=15, marker=marker, edgecolors="#555555", lw=0.3, **look)
-    if arrows:  # both kinds on the labeled points with one scale
-        both = (course.regulariser[frame][labeled], "black"), (course.supervised[frame], SUPERVISED)
-        full = max(float(np.linalg.norm(force, axis=1).max()) for force, _ in both)
-        for force, colour in both:
+    if arrows:  # each kind with its own scale: else one often hides behind its star
+        for force, colour in (
+            (course.regulariser[frame][labeled], "black"),
+            (course.supervised[frame], SUPERVISED),
+        ):
+            full = float(np.linalg.norm(force, axis=1).max())
             _draw_arrows(
-                axis, z[labeled], force, colour, longest=1.8 * longest, full=full, width=0.011
+                axis, z[labeled], force, colour, longest=1.6 * longest, full=full, width=0.011
             )
     x, y = z[labeled].T
     axis.scatter(
