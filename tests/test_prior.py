@@ -15,11 +15,15 @@ from cclp.methods.base import Step
 from cclp.methods.cclp import CCLP
 from cclp.nets import mlp
 from cclp.training import prior as module
-from cclp.training.prior import comparable, graph_prior
+from cclp.training.prior import LeftOut, Prior, comparable, graph_prior
 from cclp.training.run import Stopped, resume, train
 from tests.runs import last_weights, metrics, tiny_config
 from tests.test_cli import call
 from tests.test_run import Heard, after
+
+
+def spread(X: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> NDArray[np.float32]:
+    return graph_prior(X, y, num_classes).classes
 
 
 def one_label_each(y: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -31,7 +35,7 @@ def one_label_each(y: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def test_labels_follow_the_moons() -> None:
     X, y = make_moons(400, noise=0.05, random_state=0)
-    prior = graph_prior(X, one_label_each(y), 2)
+    prior = spread(X, one_label_each(y), 2)
     assert prior.dtype == np.float32
     np.testing.assert_array_equal(prior.sum(1), 1)
     assert (prior.argmax(1) == y).mean() > 0.97
@@ -41,7 +45,7 @@ def test_units_are_told_apart() -> None:
     """Alcohol in percent beside proline in hundreds: nothing but proline would count."""
     X, y = load_wine(return_X_y=True)
     np.testing.assert_allclose(comparable(X).std(0), 1, rtol=1e-4)
-    assert (graph_prior(X, one_label_each(y), 3).argmax(1) == y).mean() > 0.85
+    assert (spread(X, one_label_each(y), 3).argmax(1) == y).mean() > 0.85
     pixels = np.random.default_rng(0).uniform(0, [1, 2, 5], (100, 3))
     np.testing.assert_allclose(comparable(pixels).std(0), pixels.std(0), rtol=1e-4)
 
@@ -49,7 +53,7 @@ def test_units_are_told_apart() -> None:
 def test_scale_and_offset_do_not_matter() -> None:
     X, y = make_moons(200, noise=0.1, random_state=0)
     few = one_label_each(y)
-    np.testing.assert_array_equal(graph_prior(X, few, 2), graph_prior(1000 * X + 50, few, 2))
+    np.testing.assert_array_equal(spread(X, few, 2), spread(1000 * X + 50, few, 2))
 
 
 def test_many_features_become_components() -> None:
@@ -63,16 +67,16 @@ def test_unequal_labels_bend_it_little(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = load_wine(return_X_y=True)
     few = one_label_each(y)
     few[:4] = y[:4]
-    right = (graph_prior(X, few, 3).argmax(1) == y).mean()
+    right = (spread(X, few, 3).argmax(1) == y).mean()
     monkeypatch.setattr(module, "EQUAL_LABELS", 0)
-    assert right > (graph_prior(X, few, 3).argmax(1) == y).mean() + 0.1
+    assert right > (spread(X, few, 3).argmax(1) == y).mean() + 0.1
 
 
 def test_samples_that_no_label_reaches_get_the_classes_shares() -> None:
     X = np.concatenate([np.linspace(0, 1, 10), 100 + np.linspace(0, 1, 10)])[:, None]
     y = np.full(20, -1)
     y[[0, 1, 9]] = [0, 0, 1]
-    prior = graph_prior(X, y, 2)
+    prior = spread(X, y, 2)
     np.testing.assert_allclose(prior[10:], [[7 / 13, 6 / 13]] * 10)
     assert set(prior[:10].ravel()) == {0, 1}
 
@@ -81,19 +85,19 @@ def test_samples_beyond_the_graph_go_with_their_nearest(monkeypatch: pytest.Monk
     X, y = make_moons(600, noise=0.05, random_state=0)
     monkeypatch.setattr(module, "MOST_NODES", 200)
     few = one_label_each(y)
-    prior = graph_prior(X, few, 2)
+    prior = spread(X, few, 2)
     assert (prior.argmax(1) == y).mean() > 0.95
     assert (prior.argmax(1) == few)[few >= 0].all()
 
 
 def test_far_from_any_label() -> None:
     X, y = make_moons(5000, noise=0.05, random_state=0)
-    assert (graph_prior(X, one_label_each(y), 2).argmax(1) == y).mean() > 0.99
+    assert (spread(X, one_label_each(y), 2).argmax(1) == y).mean() > 0.99
 
 
 def test_known_labels_stay() -> None:
     X, y = load_wine(return_X_y=True)
-    np.testing.assert_array_equal(graph_prior(X, y, 3).argmax(1), y)
+    np.testing.assert_array_equal(spread(X, y, 3).argmax(1), y)
 
 
 def test_copies_and_outliers() -> None:
@@ -101,7 +105,7 @@ def test_copies_and_outliers() -> None:
     X[-1] = 1e4
     rough = X.round(1)
     for unit in (1, 1000):
-        prior = graph_prior(unit * rough, one_label_each(y), 2)
+        prior = spread(unit * rough, one_label_each(y), 2)
         assert set(prior.ravel()) == {0, 1}
         assert (prior.argmax(1) == y).mean() > 0.7
 
@@ -112,8 +116,54 @@ def test_copies_and_outliers() -> None:
 def test_degenerate_inputs_give_distributions(X: NDArray[Any]) -> None:
     y = np.full(len(X), -1)
     y[:2] = [0, 1]
-    prior = graph_prior(X, y, 3)
+    prior = spread(X, y, 3)
     np.testing.assert_allclose(prior.sum(1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_labels_left_out_in_turn(copies: int) -> None:
+    """The quick way, by what a label adds to its own node, against spreading the others alone."""
+    X, y = load_wine(return_X_y=True)
+    X, y = np.tile(X, (copies, 1)), np.tile(y, copies)
+    few = np.full(len(y), -1)
+    some = np.random.default_rng(1).permutation(len(y))[:30]
+    few[some] = y[some]
+    right = 0
+    for i in some:
+        others = few.copy()
+        others[i] = -1
+        right += int(spread(X, others, 3)[i].argmax() == y[i])
+    left_out = graph_prior(X, few, 3).left_out
+    assert left_out.tried == 30
+    assert left_out.right == pytest.approx(right, abs=1)  # the classes' shares differ by a label
+    assert right > 20
+    assert graph_prior(X, one_label_each(y), 3).left_out == LeftOut(0, 0)
+
+
+def test_a_poor_prior_is_told_from_a_good_one() -> None:
+    X, y = load_wine(return_X_y=True)
+    noise = np.random.default_rng(0).normal(size=X.shape)
+    assert graph_prior(noise, y, 3).left_out.is_poor(3)
+    assert not graph_prior(X, y, 3).left_out.is_poor(3)
+    assert graph_prior(X, y, 3).left_out.tried == 100
+    assert not LeftOut(0, 0).is_poor(2)
+    assert not LeftOut(1, 4).is_poor(2)  # too few to tell
+    assert LeftOut(30, 100).is_poor(10)
+
+
+def test_a_poor_prior_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def poor(x: NDArray[Any], y: NDArray[np.int64], classes: int) -> Prior:
+        return Prior(graph_prior(x, y, classes).classes, LeftOut(3, 30))
+
+    monkeypatch.setattr(module, "graph_prior", poor)
+    plain = tiny_config(steps=4)
+    report = Heard()
+    recipe = replace(plain.recipe, prior=0.5)
+    train(replace(plain, recipe=recipe), tmp_path / "with", report)
+    train(plain, tmp_path / "without")
+    assert last_weights(tmp_path / "with") == last_weights(tmp_path / "without")
+    expected = "inputs are not used: only 3 of 30 labels are right when left out"
+    assert any(expected in text for text in report.said)
 
 
 def test_it_gives_way_in_proportion_to_time() -> None:
@@ -143,6 +193,7 @@ def test_the_trainer_begins_with_it_and_resumes_bit_for_bit(tmp_path: Path) -> N
     report = Heard()
     train(config, tmp_path / "whole", report)
     assert any("Spreading labels over the inputs" in text for text in report.told)
+    assert any("of 30 labels are right when left out" in text for text in report.told)
     for stop in (3, 7):  # with a prior, and when it is over
         out = tmp_path / str(stop)
         with pytest.raises(Stopped):
@@ -158,7 +209,7 @@ def test_held_out_samples_are_not_in_the_graph(
 ) -> None:
     seen = []
 
-    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[np.float32]:
+    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int) -> Prior:
         seen.append((len(x), int((y >= 0).sum())))
         return graph_prior(x, y, classes)
 

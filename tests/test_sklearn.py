@@ -295,7 +295,7 @@ def test_threads_do_not_disturb_each_other() -> None:
 def test_held_out_samples_are_not_in_the_priors_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[np.float32]:
+    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int) -> prior.Prior:
         seen.append((len(x), int((y >= 0).sum())))
         return graph_prior(x, y, classes)
 

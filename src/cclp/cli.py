@@ -195,7 +195,8 @@ def command() -> None:
     "--prior",
     type=float,
     help="Of CCLP: begin with labels spread over a neighbour graph of the inputs, which give way "
-    "over this share of the training; 0: do not.  [default: the recipe's]",
+    "over this share of the training; 0: do not. Tested by leaving labels out; a poor one is not "
+    "used.  [default: the recipe's]",
 )
 @click.option(
     "--per-class", type=int, help="Labeled samples of each class a step.  [default: the recipe's]"

@@ -100,8 +100,8 @@ class CCLPClassifier(
 
     prior : float, default=0.6
         Share of the training over which labels that were spread over a neighbour graph of the
-        inputs give way to those spread over the embeddings, for CCLP. 0: there is no such prior,
-        as in the paper.
+        inputs give way to those spread over the embeddings, for CCLP. It is tested by leaving
+        labels out, and not used if it is poor. 0: there is no such prior, as in the paper.
 
     max_iter : int, default=None
         Training steps. None: 300; fewer for less than 200 samples, but at least 100; more for over
@@ -319,7 +319,9 @@ class CCLPClassifier(
         objective = training.objective
         prior = None
         if recipe.prior and "cclp" in method_parts(self.method):
-            prior = training_prior(x, y, split, int(y.max()) + 1)
+            num_classes = int(y.max()) + 1
+            found = training_prior(x, y, split, num_classes)
+            prior = None if found.left_out.is_poor(num_classes) else found.classes
         title = f"{self.method}, {len(x)} samples, {len(split.labeled)} labels"
         report.begin(title, 0, recipe.steps)
         history: dict[str, list[float]] = {}

@@ -6,12 +6,13 @@ inputs, is a better guess for the beginning. Ours, not the paper's.
 """
 
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import cg
+from scipy.stats import binom
 from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
@@ -20,6 +21,7 @@ from cclp.data.splits import Split
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
 EQUAL_LABELS = 5  # a few labels say little about how large the classes are
+TESTED = 100  # labels, at most
 MOST_DIMENSIONS = 64
 MOST_NODES = 60_000
 SAME_UNIT = 10.0
@@ -27,7 +29,31 @@ _TOLERANCE = 1e-12  # far from any label F is small, and still decides
 _LEAST_AFFINITY = 1e-6  # so that an outlier has neighbours
 
 
-def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> NDArray[np.float32]:
+class LeftOut(NamedTuple):
+    """Labels that were left out, one at a time, and how many the others get right."""
+
+    right: int
+    tried: int
+
+    def is_poor(self, num_classes: int) -> bool:
+        """Whether it is nearly certain that less than halfway from chance to always is right."""
+        halfway = (1 + 1 / num_classes) / 2
+        return bool(self.tried and binom.cdf(self.right, self.tried, halfway) < 0.01)
+
+    def __str__(self) -> str:
+        if not self.tried:
+            return "how good they are cannot be told, with one label a class"
+        return f"{self.right} of {self.tried} labels are right when left out"
+
+
+class Prior(NamedTuple):
+    """Classes of all samples, (N, C), and how good they are."""
+
+    classes: NDArray[np.float32]
+    left_out: LeftOut
+
+
+def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> Prior:
     """Classes of all samples by label propagation over their nearest neighbours.
 
     (I − αS) F = Y (Zhou et al. 2004) on the sparse graph of five neighbours each, whose weights
@@ -43,30 +69,35 @@ def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> NDAr
         num_classes: C.
 
     Returns:
-        (N, C), one-hot; the classes' shares for samples that no label reaches.
+        Classes, one-hot; the classes' shares for samples that no label reaches. And how many of at
+        most 100 labels are right when they are left out: of classes that have another one.
 
     Example:
-        >>> x = np.array([[0.0], [1.0], [2.0], [17.0], [18.0], [19.0]])
-        >>> graph_prior(x, np.array([0, -1, -1, -1, -1, 1]), 2).argmax(1).tolist()
-        [0, 0, 0, 1, 1, 1]
+        >>> x = np.concatenate([np.arange(8.0), np.arange(100.0, 108.0)])[:, None]
+        >>> y = np.full(16, -1)
+        >>> y[[0, 1, 14, 15]] = 0, 0, 1, 1
+        >>> prior = graph_prior(x, y, 2)
+        >>> prior.classes.argmax(1).tolist()
+        [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]
+        >>> prior.left_out
+        LeftOut(right=4, tried=4)
     """
     labels = np.eye(num_classes)[y] * (y >= 0)[:, None]
     points = comparable(x)
     order = np.random.default_rng(0).permutation(len(x))
     nodes = order[np.argsort(y[order] < 0, kind="stable")][:MOST_NODES]  # labeled ones first
     prior = np.empty((len(x), num_classes), np.float32)
-    prior[nodes] = _spread(points[nodes], labels[nodes])
+    prior[nodes], left_out = _spread(points[nodes], labels[nodes])
     others = np.setdiff1d(order, nodes)
     if len(others):
         search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(points[nodes])
         prior[others] = prior[nodes[search.kneighbors(points[others])[1][:, 0]]]
-    return np.where(labels.any(1, keepdims=True), labels, prior).astype(np.float32)
+    known = labels.any(1, keepdims=True)
+    return Prior(np.where(known, labels, prior).astype(np.float32), left_out)
 
 
-def training_prior(
-    x: NDArray[Any], y: NDArray[np.int64], split: Split, num_classes: int
-) -> NDArray[np.float32]:
-    """The prior of a training set, (N, C); rows of what is held out are empty, and not looked at.
+def training_prior(x: NDArray[Any], y: NDArray[np.int64], split: Split, num_classes: int) -> Prior:
+    """The prior of a training set; rows of what is held out are empty, and not looked at.
 
     Args:
         x, y: the training set.
@@ -76,25 +107,61 @@ def training_prior(
     seen = split.unlabeled  # the labeled ones among them
     known = np.where(np.isin(seen, split.labeled), y[seen], -1)
     prior = np.zeros((len(y), num_classes), np.float32)
-    prior[seen] = graph_prior(x[seen], known, num_classes)
-    return prior
+    prior[seen], left_out = graph_prior(x[seen], known, num_classes)
+    return Prior(prior, left_out)
 
 
-def _spread(points: NDArray[np.float32], labels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The prior of the graph's own nodes."""
+def _spread(
+    points: NDArray[np.float32], labels: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], LeftOut]:
+    """The prior of the graph's own nodes, whose labeled ones come first."""
     num_classes = labels.shape[1]
     points, place = np.unique(points, axis=0, return_inverse=True)  # copies would be an island
     every, labels = labels, np.zeros((len(points), num_classes))
     np.add.at(labels, place, every)
-    shares = (labels.sum(0) + EQUAL_LABELS) / (labels.sum() + EQUAL_LABELS * num_classes)
     if len(points) == 1:
-        return np.tile(shares, (len(place), 1))
+        return np.tile(_shares(every), (len(place), 1)), LeftOut(0, 0)
     system = sparse.identity(len(points)) - ALPHA * _walk(points, min(NEIGHBOURS, len(points) - 1))
-    F = np.stack([cg(system, column, rtol=_TOLERANCE)[0] for column in labels.T], axis=1).clip(0)
-    mass = F.sum(0)
-    F *= shares / np.where(mass > 0, mass, 1)
-    reached = F.max(1, keepdims=True) > 0
-    return np.asarray(np.where(reached, np.eye(num_classes)[F.argmax(1)], shares))[place]
+    F = np.stack([_solve(system, column) for column in labels.T], axis=1)
+    balanced = F * _scale(every, F.sum(0))
+    reached = balanced.max(1, keepdims=True) > 0
+    prior = np.where(reached, np.eye(num_classes)[balanced.argmax(1)], _shares(every))
+    return prior[place], _leave_out(system, F, every, place)
+
+
+def _solve(system: sparse.csr_matrix, column: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(cg(system, column, rtol=_TOLERANCE)[0]).clip(0)
+
+
+def _shares(labels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of the classes, if there were a few labels more of each."""
+    some = labels.sum(0) + EQUAL_LABELS
+    return np.asarray(some / some.sum())
+
+
+def _scale(labels: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What gives every class its share of the mass."""
+    return _shares(labels) / np.where(mass > 0, mass, 1)
+
+
+def _leave_out(
+    system: sparse.csr_matrix,
+    F: NDArray[np.float64],
+    labels: NDArray[np.float64],
+    place: NDArray[np.int64],
+) -> LeftOut:
+    """Leave labels out one at a time: what each has added to F is taken away again."""
+    of_class, mass = labels.sum(0), F.sum(0)
+    tried = [i for i in np.flatnonzero(labels.any(1)) if of_class[labels[i].argmax()] > 1]
+    right = 0
+    for i in tried[:TESTED]:
+        of, node = labels[i].argmax(), place[i]
+        added = _solve(system, np.eye(1, len(F), node)[0])
+        others, rest, left = labels.copy(), F[node].copy(), mass.copy()
+        others[i] = 0
+        rest[of], left[of] = max(rest[of] - added[node], 0), left[of] - added.sum()
+        right += int(rest[of] > 0 and (rest * _scale(others, left)).argmax() == of)
+    return LeftOut(right, len(tried[:TESTED]))
 
 
 def comparable(x: NDArray[Any]) -> NDArray[np.float32]:

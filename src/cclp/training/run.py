@@ -288,7 +288,12 @@ class Run:
 
         self.report.tell("Spreading labels over the inputs.")
         data = self.data
-        return training_prior(data.train_x, data.train_y, self.split, data.num_classes)
+        prior = training_prior(data.train_x, data.train_y, self.split, data.num_classes)
+        if prior.left_out.is_poor(data.num_classes):
+            self.report.say(f"Labels spread over the inputs are not used: only {prior.left_out}.")
+            return None
+        self.report.tell(f"Labels are spread over the inputs: {prior.left_out}.")
+        return prior.classes
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Put a checkpoint into net and optimizer."""
