@@ -482,7 +482,7 @@ def _experiment_out(name: str) -> Callable[..., Any]:
     )
 
 
-@reproduce.command("circles")
+@reproduce.command("circles", short_help="Figure 2: CCLP against conditional entropy.")
 @_seeds
 @_experiment_out("circles")
 @_quiet
@@ -498,7 +498,7 @@ def reproduce_circles(context: click.Context, seeds: int, out: Path | None, quie
     _reproduce(context, out or Path("runs", "circles"), quiet, run)
 
 
-@reproduce.command("moons")
+@reproduce.command("moons", short_help="Figure 3: chains of 10 steps against 1.")
 @_seeds
 @_experiment_out("moons")
 @_quiet
@@ -515,7 +515,7 @@ def reproduce_moons(context: click.Context, seeds: int, out: Path | None, quiet:
     _reproduce(context, out or Path("runs", "moons"), quiet, run)
 
 
-@reproduce.command("overhead")
+@reproduce.command("overhead", short_help="Section 6: what CCLP adds to a step.")
 @_experiment_out("overhead")
 @_quiet
 @click.pass_context
@@ -523,7 +523,7 @@ def reproduce_overhead(context: click.Context, out: Path | None, quiet: bool) ->
     """What CCLP adds to a training step (Section 6): three networks, N from 100 to 4000, S to 10.
 
     Times on this machine, best of several: let nothing else run beside it. About ten minutes on two
-    cores.
+    cores, and 5 GB of memory.
     """
     from cclp.experiments import overhead
 

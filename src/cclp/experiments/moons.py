@@ -62,13 +62,13 @@ def claims(records: Records) -> list[Claim]:
         Claim(
             "The paper: with S = 1 clusters may disintegrate and points be misclassified. S = 1 "
             "reaches 1.00 with fewer seeds.",
-            f"{right_short} seeds, S = 10 {right}",
+            f"S = 1: {right_short} seeds; S = 10: {right}",
             right_short.found < right.found,
         ),
         Claim(
             "The same with more noise on the moons (0.08).",
-            f"S = 1 {right_short_noisy} seeds, S = 10 {right_noisy}; S = 1: {spread(short_noisy)}; "
-            f"S = 10: {spread(long_noisy)}",
+            f"S = 1: {right_short_noisy} seeds, {spread(short_noisy)}; S = 10: {right_noisy}, "
+            f"{spread(long_noisy)}",
             right_short_noisy.found < right_noisy.found,
         ),
         Claim(
