@@ -289,6 +289,7 @@ def test_damaged_results_are_named(
     [
         ("z", lambda z: z[:, :, :1], "expected 'z' of shape"),
         ("labeled", lambda _: None, "expected 'labeled' of shape"),
+        ("labeled", lambda labeled: labeled + 200, "'labeled' must be indices below 200"),
         ("belief", lambda belief: belief * np.nan, "'belief' must hold finite numbers"),
     ],
 )

@@ -2,8 +2,9 @@
 
 from statistics import fmean
 
-from cclp.experiments.descents import IDEAL, Case, Records, count, mistakes, opposed, spread
+from cclp.experiments.descents import IDEAL, Case, Records
 from cclp.experiments.folder import Claim
+from cclp.experiments.summary import count, mistakes, opposed, spread
 
 CASES = (
     Case("cclp", "circles", noise=0.02),

@@ -2,8 +2,9 @@
 
 from statistics import fmean
 
-from cclp.experiments.descents import ALIGNED_AT, IDEAL, Case, Count, Records, count, spread
+from cclp.experiments.descents import ALIGNED_AT, IDEAL, Case, Records
 from cclp.experiments.folder import Claim
+from cclp.experiments.summary import Count, count, spread
 
 CASES = (
     Case("s10", "moons", noise=0.05),

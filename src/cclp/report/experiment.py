@@ -1,8 +1,9 @@
 """An experiment's directory: figures from its raw results, and a page of all of it."""
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cclp.experiments.folder import damage_named, read_results
 from cclp.files import write_bytes
@@ -10,6 +11,9 @@ from cclp.report.figures import house_style, png, svg
 from cclp.report.overhead_figure import overhead_figures
 from cclp.report.page import flat, render
 from cclp.report.toy_figures import circles_figures, moons_figures
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 KINDS = {"png": "image/png", "gif": "image/gif"}
 
@@ -26,7 +30,7 @@ class Description(NamedTuple):
 
     title: str
     about: str
-    draw: Any
+    draw: "Callable[[Path, dict[str, Any]], dict[str, Figure | bytes]]"
     captions: dict[str, str]
 
 

@@ -14,7 +14,7 @@ from cclp.report.figures import png
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LABELED = np.array(["#2b5fc1", "#c8242f"])
+BLUE, RED = "#2b5fc1", "#c8242f"  # of class 0 and 1
 COLOURS = "coolwarm"  # pale in the middle: a label that is open
 SUPERVISED = "#f2b600"
 ARROW = 0.09  # longest, as a share of the panel
@@ -41,6 +41,8 @@ class Course:
                 raise ValueError(f"{file} is damaged: expected {name!r} of shape {shape}")
             if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
                 raise ValueError(f"{file} is damaged: {name!r} must hold finite numbers")
+        if not 0 <= arrays["labeled"].min() <= arrays["labeled"].max() < points:
+            raise ValueError(f"{file} is damaged: 'labeled' must be indices below {points}")
         self.iteration: list[int] = arrays["iteration"].tolist()
         self.loss: list[float] = arrays["loss"].tolist()
         self.accuracy: list[float] = arrays["accuracy"].tolist()
@@ -118,8 +120,8 @@ def draw_panel(
             )
     x, y = z[labeled].T
     axis.scatter(
-        x, y, c=LABELED[course.classes[labeled]], s=150, marker="*", edgecolors="black", lw=0.8,
-        zorder=4,
+        x, y, c=np.array([BLUE, RED])[course.classes[labeled]], s=150, marker="*",
+        edgecolors="black", lw=0.8, zorder=4,
     )  # fmt: skip
     axis.set(
         xlim=window.centre[0] + np.array([-window.across, window.across]),

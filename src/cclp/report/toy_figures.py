@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from cclp.experiments.descents import IDEAL, by_case, course_file
 from cclp.report.figures import plain
-from cclp.report.panels import COLOURS, SUPERVISED, Course, draw_panel, film
+from cclp.report.panels import BLUE, COLOURS, RED, SUPERVISED, Course, draw_panel, film
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, RED = "#2b5fc1", "#c8242f"
 WIDTH, TITLE, LEGEND = 2.15, 0.28, 0.25  # of a panel and what is around it, inches
 MOONS, ARC = 0.72, 0.62  # height of a panel relative to its width
 
