@@ -21,6 +21,11 @@ def test_import_is_lazy() -> None:
     assert loaded.isdisjoint({"scipy", "sklearn", "matplotlib", "lightning_fabric"})
 
 
+def test_a_page_loads_neither_torch_nor_fabric() -> None:
+    loaded = modules_after("import cclp.cli, cclp.report.page, cclp.experiments.folder")
+    assert loaded.isdisjoint({"torch", "lightning_fabric"})
+
+
 def test_public_names() -> None:
     for name in cclp.__all__:
         assert getattr(cclp, name).__doc__

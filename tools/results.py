@@ -1,9 +1,9 @@
 """Put what ``cclp reproduce`` found into the README: called by ``make results``."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from cclp.experiments.folder import read_results
 from cclp.experiments.overhead import rows, share
 from cclp.files import check_marks, write_between
 from cclp.report.experiment import EXPERIMENTS
@@ -15,16 +15,10 @@ FIGURES = ("<!-- tools/results.py writes from here -->", "<!-- to here: figures 
 COSTS = ("<!-- tools/results.py writes costs from here -->", "<!-- to here: costs -->")
 
 
-def read(name: str) -> dict[str, Any]:
-    """The results of an experiment."""
-    content: dict[str, Any] = json.loads((ROOT / "results" / name / "results.json").read_text())
-    return content
-
-
-def claims(name: str) -> str:
+def claims(content: dict[str, Any]) -> str:
     """What was said and what was measured, as a table."""
     lines = ["| claim | measured | |", "| --- | --- | --- |"]
-    for claim in read(name)["claims"]:
+    for claim in content["claims"]:
         holds = "holds" if claim["holds"] else "**fails**"
         lines.append(f"| {claim['said']} | {claim['measured']} | {holds} |")
     return "\n".join(lines)
@@ -40,11 +34,12 @@ def figures() -> str:
     """The section on the toy problems."""
     parts = ["![Two circles become two points, moving](results/circles/animation.gif)"]
     for name in TOYS:
-        seeds = {record["seed"] for record in read(name)["records"].values()}
+        content = read_results(ROOT / "results" / name)
+        seeds = {record["seed"] for record in content["records"].values()}
         about = EXPERIMENTS[name]
         parts += [f"### {about.title}", figure(name, "figure")]
         parts.append(f"*{about.captions['figure']} {about.about}*")
-        parts.append(claims(name))
+        parts.append(claims(content))
         parts.append(
             f"*{len(seeds)} seeds. Raw results, figures and an "
             f"[animation](results/{name}/animation.gif): [results/{name}](results/{name}).*"
@@ -54,7 +49,7 @@ def figures() -> str:
 
 def costs() -> str:
     """The section on what the loss adds to a step."""
-    content = read("overhead")
+    content = read_results(ROOT / "results" / "overhead")
     machine = content["environment"]["machine"]
     table = rows(list(content["records"].values()))
     sizes, largest = content["settings"]["sizes"], content["settings"]["largest_batch"]
@@ -73,7 +68,7 @@ def costs() -> str:
             figure("overhead", "figure"),
             f"*{EXPERIMENTS['overhead'].captions['figure']}*",
             "\n".join(lines),
-            claims("overhead"),
+            claims(content),
             f"*\\* The network's time is that of {largest:,} images in proportion to N. "
             f"{machine['processor']}, {machine['threads']} threads, {machine['capability']}; "
             f"networks in {' and '.join(precisions)}. Raw results: "

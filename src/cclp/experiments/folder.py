@@ -14,11 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from cclp.files import write_json
 from cclp.training.directory import is_unused, locked, read_json
-from cclp.training.machine import differences, environment
 
 RESULTS = "results.json"
 _KINDS = {
@@ -64,7 +61,9 @@ class Folder:
         Raises:
             ValueError: if they would be by other versions or on another machine.
         """
-        changed = differences(self.content["environment"], environment(torch.device("cpu")))
+        from cclp.training.machine import differences
+
+        changed = differences(self.content["environment"], _environment())
         if changed:
             raise ValueError(
                 f"{self.out} was begun elsewhere ({', '.join(changed)}): choose another --out"
@@ -101,7 +100,7 @@ def open_folder(out: Path, experiment: str, settings: dict[str, Any]) -> Iterato
             "experiment": experiment,
             "command": None,
             "settings": settings,
-            "environment": environment(torch.device("cpu")),
+            "environment": _environment(),
             "claims": [],
             "records": {},
         }
@@ -115,6 +114,14 @@ def open_folder(out: Path, experiment: str, settings: dict[str, Any]) -> Iterato
                 f"{out} holds another experiment, or one with other settings: choose another --out"
             )
         yield Folder(out, content)
+
+
+def _environment() -> dict[str, Any]:
+    import torch  # a page needs neither it nor Fabric
+
+    from cclp.training.machine import environment
+
+    return environment(torch.device("cpu"))
 
 
 def is_experiment(path: Path) -> bool:

@@ -1,6 +1,5 @@
 """An experiment's directory: figures from its raw results, and a page of all of it."""
 
-import base64
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,12 +9,11 @@ from cclp.files import write_bytes
 from cclp.report.figures import house_style, png, svg
 from cclp.report.overhead_figure import overhead_figures
 from cclp.report.page import flat, render
+from cclp.report.pictures import data_uri
 from cclp.report.toy_figures import circles_figures, moons_figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-KINDS = {"png": "image/png", "gif": "image/gif"}
 
 
 class Description(NamedTuple):
@@ -135,7 +133,7 @@ def _picture(out: Path, name: str) -> str:
         content = (out / f"{name}.{ending}").read_bytes()
     except FileNotFoundError as error:
         raise ValueError(f"{error.filename} is missing: draw it with cclp report {out}") from None
-    return f"data:{KINDS[ending]};base64,{base64.b64encode(content).decode()}"
+    return data_uri(f"image/{ending}", content)
 
 
 def _read(out: Path) -> dict[str, Any]:

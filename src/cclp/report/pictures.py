@@ -88,4 +88,9 @@ def png(image: NDArray[np.uint8], white: float) -> str:
         picture.thumbnail((LARGEST_IMAGE, LARGEST_IMAGE))
     content = io.BytesIO()
     picture.save(content, "png", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
+    return data_uri("image/png", content.getvalue())
+
+
+def data_uri(kind: str, content: bytes) -> str:
+    """A file inside the page, of a MIME type."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

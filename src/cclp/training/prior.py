@@ -119,13 +119,14 @@ def _spread(
     points, place = np.unique(points, axis=0, return_inverse=True)  # copies would be an island
     every, labels = labels, np.zeros((len(points), num_classes))
     np.add.at(labels, place, every)
+    counts = every.sum(0)
     if len(points) == 1:
-        return np.tile(_shares(every), (len(place), 1)), LeftOut(0, 0)
+        return np.tile(_shares(counts), (len(place), 1)), LeftOut(0, 0)
     system = sparse.identity(len(points)) - ALPHA * _walk(points, min(NEIGHBOURS, len(points) - 1))
     F = np.stack([_solve(system, column) for column in labels.T], axis=1)
-    balanced = F * _scale(every, F.sum(0))
+    balanced = F * _scale(counts, F.sum(0))
     reached = balanced.max(1, keepdims=True) > 0
-    prior = np.where(reached, np.eye(num_classes)[balanced.argmax(1)], _shares(every))
+    prior = np.where(reached, np.eye(num_classes)[balanced.argmax(1)], _shares(counts))
     return prior[place], _leave_out(system, F, every, place)
 
 
@@ -133,15 +134,15 @@ def _solve(system: sparse.csr_matrix, column: NDArray[np.float64]) -> NDArray[np
     return np.asarray(cg(system, column, rtol=_TOLERANCE)[0]).clip(0)
 
 
-def _shares(labels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of the classes, if there were a few labels more of each."""
-    some = labels.sum(0) + EQUAL_LABELS
+def _shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of the classes, if there were a few labels more of each than these."""
+    some = counts + EQUAL_LABELS
     return np.asarray(some / some.sum())
 
 
-def _scale(labels: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
+def _scale(counts: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
     """What gives every class its share of the mass."""
-    return _shares(labels) / np.where(mass > 0, mass, 1)
+    return _shares(counts) / np.where(mass > 0, mass, 1)
 
 
 def _leave_out(
@@ -151,17 +152,16 @@ def _leave_out(
     place: NDArray[np.int64],
 ) -> LeftOut:
     """Leave labels out one at a time: what each has added to F is taken away again."""
-    of_class, mass = labels.sum(0), F.sum(0)
-    tried = [i for i in np.flatnonzero(labels.any(1)) if of_class[labels[i].argmax()] > 1]
+    counts, mass, classes = labels.sum(0), F.sum(0), labels.argmax(1)
+    tried = np.flatnonzero(labels.any(1) & (counts[classes] > 1))[:TESTED]
     right = 0
-    for i in tried[:TESTED]:
-        of, node = labels[i].argmax(), place[i]
+    for i in tried:
+        of, node = classes[i], place[i]
         added = _solve(system, np.eye(1, len(F), node)[0])
-        others, rest, left = labels.copy(), F[node].copy(), mass.copy()
-        others[i] = 0
+        rest, left = F[node].copy(), mass.copy()
         rest[of], left[of] = max(rest[of] - added[node], 0), left[of] - added.sum()
-        right += int(rest[of] > 0 and (rest * _scale(others, left)).argmax() == of)
-    return LeftOut(right, len(tried[:TESTED]))
+        right += int(rest[of] > 0 and (rest * _scale(counts - labels[i], left)).argmax() == of)
+    return LeftOut(right, len(tried))
 
 
 def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
