@@ -1,5 +1,6 @@
 """Labels spread over the inputs before training, in the trainer and by themselves."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_wine, make_moons
 
+from cclp.data.load import load
 from cclp.methods.base import Step
 from cclp.methods.cclp import CCLP
 from cclp.nets import mlp
@@ -152,7 +154,7 @@ def test_a_poor_prior_is_told_from_a_good_one() -> None:
 
 
 def test_a_poor_prior_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def poor(x: NDArray[Any], y: NDArray[np.int64], classes: int) -> Prior:
+    def poor(x: NDArray[Any], y: NDArray[np.int64], classes: int, cache: Path) -> Prior:
         return Prior(graph_prior(x, y, classes).classes, LeftOut(3, 30))
 
     monkeypatch.setattr(module, "graph_prior", poor)
@@ -209,7 +211,7 @@ def test_held_out_samples_are_not_in_the_graph(
 ) -> None:
     seen = []
 
-    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int) -> Prior:
+    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int, cache: Path) -> Prior:
         seen.append((len(x), int((y >= 0).sum())))
         return graph_prior(x, y, classes)
 
@@ -217,6 +219,99 @@ def test_held_out_samples_are_not_in_the_graph(
     plain = tiny_config(steps=2, held_out=100)
     train(replace(plain, recipe=replace(plain.recipe, prior=1.0)), tmp_path / "run")
     assert seen == [(1347 - 100, 30)]
+
+
+def test_neighbours_are_searched_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = load_wine(return_X_y=True)
+    few, plain = one_label_each(y), spread(X, one_label_each(y), 3)
+    searched = []
+    search = module._search
+
+    def watched(points: NDArray[np.float32], neighbours: int) -> module.Neighbours:
+        searched.append(len(points))
+        return search(points, neighbours)
+
+    monkeypatch.setattr(module, "_search", watched)
+    cache = tmp_path / "new" / "cache"
+    for labels in (few, y):  # whatever the labels
+        graph_prior(X, labels, 3, cache)
+    np.testing.assert_array_equal(graph_prior(X, few, 3, cache).classes, plain)
+    assert len(searched) == len(list(cache.iterdir())) == 1
+    graph_prior(2 * X[:100], few[:100], 3, cache)  # other data
+    assert len(searched) == len(list(cache.iterdir())) == 2
+
+
+def test_a_damaged_or_unwritable_cache_costs_time_only(tmp_path: Path) -> None:
+    X, y = load_wine(return_X_y=True)
+    few, plain = one_label_each(y), spread(X, one_label_each(y), 3)
+    graph_prior(X, few, 3, tmp_path)
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    other = io.BytesIO()
+    np.savez(other, distance=np.ones((3, 5)), index=np.ones((3, 5)))
+    for content in (b"", whole[:100], whole[:-50], b"nothing", other.getvalue()):
+        file.write_bytes(content)
+        np.testing.assert_array_equal(graph_prior(X, few, 3, tmp_path).classes, plain)
+        assert file.read_bytes() == whole
+    (tmp_path / "file").touch()
+    np.testing.assert_array_equal(graph_prior(X, few, 3, tmp_path / "file").classes, plain)
+
+
+def test_features_in_place_of_the_inputs(tmp_path: Path) -> None:
+    data = load("digits")
+    wrong = np.random.default_rng(0).normal(size=(len(data.train_y), 10))
+    known = wrong + 100 * np.eye(10)[data.train_y]
+    np.save(tmp_path / "features.npy", np.asfortranarray(known))
+    np.save(tmp_path / "noise.npy", wrong)
+    plain = tiny_config(steps=8)
+    recipe = replace(plain.recipe, prior=0.75)
+    config = replace(plain, recipe=recipe, prior_features=str(tmp_path / "features.npy"))
+    report = Heard()
+    train(config, tmp_path / "whole", report)
+    assert any("spread over the features: 30 of 30" in text for text in report.told)
+    report = Heard()
+    train(replace(config, prior_features=str(tmp_path / "noise.npy")), tmp_path / "bad", report)
+    assert any("over the features are not used: only" in text for text in report.said)
+    assert last_weights(tmp_path / "bad") != last_weights(tmp_path / "whole")
+
+    out = tmp_path / "stopped"
+    with pytest.raises(Stopped):
+        train(config, out, should_stop=after(3))
+    np.save(tmp_path / "features.npy", wrong)
+    with pytest.raises(ValueError, match=r"features.npy has changed since the run began"):
+        resume(out, Heard())
+    np.save(tmp_path / "features.npy", known)
+    with pytest.raises(Stopped):
+        resume(out, Heard(), should_stop=after(3))  # at step 6 the prior is over
+    (tmp_path / "features.npy").unlink()
+    resume(out, Heard())
+    assert last_weights(out) == last_weights(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (np.zeros((3, 2)), r"for each of the 1347 training samples, got shape \(3, 2\)"),
+        (np.zeros(1347), r"got shape \(1347,\)"),
+        (np.zeros((1347, 0)), r"got shape \(1347, 0\)"),
+        (np.full((1347, 2), np.nan), "must be finite"),
+        (np.full((1347, 2), "a"), "must be an .npy array of numbers"),
+        (np.full((1347, 2), None), "cannot be read as .npy"),
+        (None, "cannot be read as .npy"),
+    ],
+)
+def test_features_that_cannot_be_used(
+    content: NDArray[Any] | None, message: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        np.save(tmp_path / "f.npy", content)
+    plain = tiny_config(steps=2)
+    recipe = replace(plain.recipe, prior=1.0)
+    with pytest.raises(ValueError, match=message):
+        train(
+            replace(plain, recipe=recipe, prior_features=str(tmp_path / "f.npy")), tmp_path / "run"
+        )
+    assert not (tmp_path / "run").exists()
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,6 +322,9 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for wrong, message in (
         (["--prior", "2"], "prior must be at most 1, got 2.0"),
         (["--prior", "0.5", "--method", "vat"], "--prior has no effect with --method vat"),
+        (["--prior-features", "f.npy"], "prior_features has no effect: prior is 0"),
+        (["--prior-features", "f", "--method", "vat"], "--prior-features has no effect with"),
+        (["--prior", "0.5", "--prior-features", "f.npy"], "f.npy cannot be read as .npy"),
     ):
         assert call(*short, *wrong) == 2
         assert message in capsys.readouterr().err

@@ -198,6 +198,12 @@ def command() -> None:
     "over this share of the training; 0: do not. Tested by leaving labels out; a poor one is not "
     "used.  [default: the recipe's]",
 )
+@_path(
+    "--prior-features",
+    "Spread them over these instead: an .npy with a row for each training sample, such as "
+    "embeddings by a network you have.",
+    metavar="FILE",
+)
 @click.option(
     "--per-class", type=int, help="Labeled samples of each class a step.  [default: the recipe's]"
 )
@@ -615,6 +621,7 @@ def make_config(
     data_dir: Path | None = None,
     net: str | None = None,
     no_verify: bool = False,
+    prior_features: Path | None = None,
     weights: tuple[tuple[str, float], ...] = (),
     settings: tuple[tuple[str, str, Setting], ...] = (),
     **options: Any,
@@ -640,6 +647,7 @@ def make_config(
         refuse_options(unused, "has no effect with supervised")
     if "cclp" not in parts:
         unused = {name: overrides.get(name) for name in CCLP_ONLY}
+        unused["prior_features"] = prior_features
         refuse_options(unused, f"has no effect with --method {method}")
     if made.similarity != "euclidean":
         unused = {"bandwidth": overrides.get("bandwidth")}
@@ -651,6 +659,7 @@ def make_config(
             recipe=made,
             data_dir=None if data_dir is None else str(data_dir.resolve()),
             verify=not no_verify,
+            prior_features=None if prior_features is None else str(prior_features.resolve()),
             settings=_settings(weights, settings, parts),
             **options,
         )

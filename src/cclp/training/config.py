@@ -18,6 +18,7 @@ NORMALIZATIONS = get_args(Normalization)
 LARGEST_IMAGE = 1024
 _KINDS = {  # of what no other check looks at
     "data": str, "method": str, "settings": dict, "data_dir": str | None, "label": str | None,
+    "prior_features": str | None,
     "verify": bool, "skip_bad": bool, "tensorboard": bool,
 }  # fmt: skip
 
@@ -38,6 +39,8 @@ class Config:
         verify: whether files of published data must be the published ones.
         image_size: side that images of an own folder are brought to; None: 32.
         label: column of classes in an own table.
+        prior_features: file of features to spread the prior's labels over, instead of the inputs:
+            an .npy array with a row for each training sample.
         skip_bad: whether to leave out images of an own folder that cannot be read.
         held_out: so many labeled samples are kept from training, and the error is measured on them
             instead of the test set. None: a fifth of them if there is no test set.
@@ -61,6 +64,7 @@ class Config:
     verify: bool = True
     image_size: int | None = None
     label: str | None = None
+    prior_features: str | None = None
     skip_bad: bool = False
     held_out: int | None = None
     labeled_batch: int | None = 200
@@ -115,6 +119,8 @@ class Config:
                 check_integer(name, value, least=least)
         if self.image_size is not None and self.image_size > LARGEST_IMAGE:
             raise ValueError(f"image_size must be at most {LARGEST_IMAGE}, got {self.image_size}")
+        if self.prior_features is not None and not self.recipe.prior:
+            raise ValueError("prior_features has no effect: prior is 0")
         if self.recipe.unlabeled_batch == 1:
             raise ValueError(
                 "unlabeled_batch must be 0 or at least 2 (batch norm needs two samples), got 1"

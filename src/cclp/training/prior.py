@@ -5,8 +5,13 @@ propagates there into clusters that nothing later undoes. A graph of all trainin
 inputs, is a better guess for the beginning. Ours, not the paper's.
 """
 
+import hashlib
+import io
+from contextlib import suppress
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +22,7 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
 from cclp.data.splits import Split
+from cclp.files import write_bytes
 
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
@@ -27,6 +33,10 @@ MOST_NODES = 60_000
 SAME_UNIT = 10.0
 _TOLERANCE = 1e-12  # far from any label F is small, and still decides
 _LEAST_AFFINITY = 1e-6  # so that an outlier has neighbours
+_VERSION = 1  # of the neighbours: another number, and they are searched for again
+
+
+Neighbours = tuple[NDArray[np.floating], NDArray[np.int64]]
 
 
 class LeftOut(NamedTuple):
@@ -53,7 +63,9 @@ class Prior(NamedTuple):
     left_out: LeftOut
 
 
-def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> Prior:
+def graph_prior(
+    x: NDArray[Any], y: NDArray[np.int64], num_classes: int, cache: Path | None = None
+) -> Prior:
     """Classes of all samples by label propagation over their nearest neighbours.
 
     (I − αS) F = Y (Zhou et al. 2004) on the sparse graph of five neighbours each, whose weights
@@ -67,6 +79,7 @@ def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> Prio
         x: samples, (N, …).
         y: classes, (N,), −1 where there is no label.
         num_classes: C.
+        cache: folder that keeps neighbours for the next time, whatever the labels are then.
 
     Returns:
         Classes, one-hot; the classes' shares for samples that no label reaches. And how many of at
@@ -87,7 +100,7 @@ def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> Prio
     order = np.random.default_rng(0).permutation(len(x))
     nodes = order[np.argsort(y[order] < 0, kind="stable")][:MOST_NODES]  # labeled ones first
     prior = np.empty((len(x), num_classes), np.float32)
-    prior[nodes], left_out = _spread(points[nodes], labels[nodes])
+    prior[nodes], left_out = _spread(points[nodes], labels[nodes], cache)
     others = np.setdiff1d(order, nodes)
     if len(others):
         search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(points[nodes])
@@ -96,23 +109,59 @@ def graph_prior(x: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> Prio
     return Prior(np.where(known, labels, prior).astype(np.float32), left_out)
 
 
-def training_prior(x: NDArray[Any], y: NDArray[np.int64], split: Split, num_classes: int) -> Prior:
+def training_prior(
+    x: NDArray[Any],
+    y: NDArray[np.int64],
+    split: Split,
+    num_classes: int,
+    cache: Path | None = None,
+) -> Prior:
     """The prior of a training set; rows of what is held out are empty, and not looked at.
 
     Args:
-        x, y: the training set.
+        x: samples of the training set, or features of them.
+        y: their classes.
         split: who is labeled and who is seen unlabeled.
         num_classes: C.
+        cache: as in :func:`graph_prior`.
     """
     seen = split.unlabeled  # the labeled ones among them
     known = np.where(np.isin(seen, split.labeled), y[seen], -1)
     prior = np.zeros((len(y), num_classes), np.float32)
-    prior[seen], left_out = graph_prior(x[seen], known, num_classes)
+    prior[seen], left_out = graph_prior(x[seen], known, num_classes, cache)
     return Prior(prior, left_out)
 
 
+def read_features(path: Path, count: int) -> NDArray[np.float32]:
+    """Features to spread labels over instead of the inputs, (N, F), from an .npy file.
+
+    Args:
+        path: of the file.
+        count: of training samples, in whose order the rows must be.
+
+    Raises:
+        ValueError: if the file is not an array of numbers with so many rows, or they are not
+            finite.
+    """
+    try:
+        features = np.load(path)
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"prior_features {path} cannot be read as .npy: {error}") from None
+    if not isinstance(features, np.ndarray) or features.dtype.kind not in "fiub":
+        raise ValueError(f"prior_features {path} must be an .npy array of numbers")
+    if features.ndim < 2 or len(features) != count or not features.size:
+        raise ValueError(
+            f"prior_features {path} must hold a row of features for each of the {count} training "
+            f"samples, got shape {features.shape}"
+        )
+    features = np.ascontiguousarray(features, np.float32)
+    if not np.isfinite(features).all():
+        raise ValueError(f"prior_features {path} must be finite")
+    return features
+
+
 def _spread(
-    points: NDArray[np.float32], labels: NDArray[np.float64]
+    points: NDArray[np.float32], labels: NDArray[np.float64], cache: Path | None
 ) -> tuple[NDArray[np.float64], LeftOut]:
     """The prior of the graph's own nodes, whose labeled ones come first."""
     num_classes = labels.shape[1]
@@ -122,7 +171,8 @@ def _spread(
     counts = every.sum(0)
     if len(points) == 1:
         return np.tile(_shares(counts), (len(place), 1)), LeftOut(0, 0)
-    system = sparse.identity(len(points)) - ALPHA * _walk(points, min(NEIGHBOURS, len(points) - 1))
+    walk = _walk(*_neighbours(points, min(NEIGHBOURS, len(points) - 1), cache))
+    system = sparse.identity(len(points)) - ALPHA * walk
     F = np.stack([_solve(system, column) for column in labels.T], axis=1)
     balanced = F * _scale(counts, F.sum(0))
     reached = balanced.max(1, keepdims=True) > 0
@@ -182,12 +232,36 @@ def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
     return np.ascontiguousarray(flat, np.float32)
 
 
-def _walk(points: NDArray[np.float32], neighbours: int) -> sparse.csr_matrix:
+def _neighbours(points: NDArray[np.float32], neighbours: int, cache: Path | None) -> Neighbours:
+    """Distances and indices of each point's nearest, (N, neighbours); kept if there is a cache."""
+    if cache is None:
+        return _search(points, neighbours)
+    about = f"{_VERSION} {neighbours} {points.shape}".encode()
+    path = cache / f"{hashlib.sha256(about + points.tobytes()).hexdigest()[:32]}.npz"
+    shape = (len(points), neighbours)
+    with suppress(OSError, ValueError, KeyError, EOFError, BadZipFile):
+        kept = np.load(io.BytesIO(path.read_bytes()))
+        distance, index = kept["distance"], kept["index"]
+        if distance.shape == index.shape == shape and index.max() < len(points):
+            return distance, index
+    distance, index = _search(points, neighbours)
+    content = io.BytesIO()
+    np.savez(content, distance=distance, index=index)
+    with suppress(OSError):  # it costs time again, no more
+        cache.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, content.getvalue())
+    return distance, index
+
+
+def _search(points: NDArray[np.float32], neighbours: int) -> Neighbours:
+    search = NearestNeighbors(n_neighbors=neighbours, algorithm="brute").fit(points)
+    distance, index = search.kneighbors()
+    return distance, index
+
+
+def _walk(distance: NDArray[np.floating], index: NDArray[np.int64]) -> sparse.csr_matrix:
     """S = D^(-1/2) W D^(-1/2) of the graph of nearest neighbours."""
-    count = len(points)
-    distance, index = (
-        NearestNeighbors(n_neighbors=neighbours, algorithm="brute").fit(points).kneighbors()
-    )
+    count, neighbours = index.shape
     scale = distance[:, -1]
     width = scale[:, None] * scale[index]
     ratio = np.divide(distance**2, width, out=np.zeros_like(width), where=width > 0)

@@ -11,6 +11,7 @@
 ==================== ================================================================
 """
 
+import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cclp.data.catalog import CATALOG
+from cclp.data.catalog import CATALOG, cache_root
 from cclp.data.form import Dataset
 from cclp.data.load import load
 from cclp.data.splits import Split, make_split
@@ -125,6 +126,7 @@ def train(
                 **data.form.to_json(),
             },
             "labeled": "all" if config.labels is None else run.split.labeled.tolist(),
+            "prior_features": run.features_digest,
             "environment": environment(device),
         },
     )
@@ -175,6 +177,8 @@ def resume(
                 f"{out}: the labeled set recorded in config.json cannot be drawn again by this "
                 f"version of numpy ({np.__version__})"
             )
+        if run.features is not None and run.features_digest != about.get("prior_features"):
+            raise ValueError(f"{config.prior_features} has changed since the run began")
         return run.go(should_stop)
 
 
@@ -194,6 +198,7 @@ class Run:
         self.measured = measured_set(data, self.split)
         self.done = 0 if checkpoint is None else checkpoint.step
         recipe = config.recipe
+        self.features = self._read_features()
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ValueError("training in several processes is not there yet: leave out torchrun")
         if self.done > recipe.steps:
@@ -277,22 +282,46 @@ class Run:
         write_json(self.out / "result.json", result)
         return result
 
-    def _prior(self) -> NDArray[np.float32] | None:
-        """Labels spread over the inputs, if there is something left that they are good for."""
+    @property
+    def _needs_prior(self) -> bool:
+        """Whether there are steps left that a prior is good for."""
         recipe = self.config.recipe
-        if self.done >= recipe.prior * recipe.steps or "cclp" not in method_parts(
-            self.config.method
-        ):
+        some = self.done < recipe.prior * recipe.steps
+        return some and "cclp" in method_parts(self.config.method)
+
+    def _read_features(self) -> NDArray[np.float32] | None:
+        """What the user has for the prior in place of the inputs, if it is still needed."""
+        if self.config.prior_features is None or not self._needs_prior:
+            return None
+        from cclp.training.prior import read_features
+
+        return read_features(Path(self.config.prior_features), len(self.data.train_y))
+
+    @property
+    def features_digest(self) -> str | None:
+        """SHA-256 of the features, if there are any."""
+        return None if self.features is None else hashlib.sha256(self.features.data).hexdigest()
+
+    def _prior(self) -> NDArray[np.float32] | None:
+        """Labels spread over the inputs, or over features of them."""
+        if not self._needs_prior:
             return None
         from cclp.training.prior import training_prior  # scipy.sparse takes a while to import
 
-        self.report.tell("Spreading labels over the inputs.")
-        data = self.data
-        prior = training_prior(data.train_x, data.train_y, self.split, data.num_classes)
+        data, features = self.data, self.features
+        over = "the inputs" if features is None else "the features"
+        self.report.tell(f"Spreading labels over {over}.")
+        prior = training_prior(
+            data.train_x if features is None else features,
+            data.train_y,
+            self.split,
+            data.num_classes,
+            cache_root() / "neighbours",
+        )
         if prior.left_out.is_poor(data.num_classes):
-            self.report.say(f"Labels spread over the inputs are not used: only {prior.left_out}.")
+            self.report.say(f"Labels spread over {over} are not used: only {prior.left_out}.")
             return None
-        self.report.tell(f"Labels are spread over the inputs: {prior.left_out}.")
+        self.report.tell(f"Labels are spread over {over}: {prior.left_out}.")
         return prior.classes
 
     def _restore(self, checkpoint: Checkpoint) -> None:
