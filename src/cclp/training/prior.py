@@ -23,6 +23,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from cclp.data.splits import Split
 from cclp.files import write_bytes
+from cclp.training.gradients import SMALLEST_SIDE, gradient_histograms
 
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
@@ -154,7 +155,7 @@ def read_features(path: Path, count: int) -> NDArray[np.float32]:
             f"prior_features {path} must hold a row of features for each of the {count} training "
             f"samples, got shape {features.shape}"
         )
-    features = np.ascontiguousarray(features, np.float32)
+    features = np.ascontiguousarray(features.reshape(count, -1), np.float32)
     if not np.isfinite(features).all():
         raise ValueError(f"prior_features {path} must be finite")
     return features
@@ -217,10 +218,13 @@ def _leave_out(
 def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
     """Samples as vectors whose distances mean something, (N, at most 64).
 
-    Features of one unit (pixels, embeddings) are left in it: the largest standard deviation is at
-    most ten times the median. Otherwise (columns of a table) each has its own. Many features are
-    projected onto their principal components.
+    Images become histograms of their gradients, unless they are tiny. Features of one unit (pixels,
+    embeddings) are left in it: the largest standard deviation is at most ten times the median.
+    Otherwise (columns of a table) each has its own. Many features are projected onto their
+    principal components.
     """
+    if x.ndim == 4 and min(x.shape[2:]) >= SMALLEST_SIDE:
+        x = gradient_histograms(x)
     flat = x.reshape(len(x), prod(x.shape[1:])).astype(np.float32)
     flat -= flat.mean(0)
     spread = flat.std(0)

@@ -67,6 +67,8 @@ class Recipe:
         adam_eps: of Adam.
         prior: share of the training over which labels that were spread over the inputs give way to
             those spread over the embeddings, for CCLP; 0: there is no such prior.
+        settle: whether batch norm's running statistics are replaced, before every evaluation, by
+            those of training samples under the weights of that time.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Recipe:
     bandwidth: float = 1.0
     adam_eps: float = 1e-7
     prior: float = 0.0
+    settle: bool = False
 
     def learning_rate_at(self, step: int) -> float:
         """A pure function of the step."""

@@ -48,6 +48,7 @@ from cclp.training.evaluation import (
     measured_set,
     predictions_file,
     run_net,
+    settle_statistics,
 )
 from cclp.training.loop import (
     Outcome,
@@ -363,6 +364,14 @@ class Run:
 
     def _evaluate(self, done: int) -> float | None:
         """Error, if there is something to measure it on; embeddings of fixed training points."""
+        if self.config.recipe.settle:
+            settle_statistics(
+                self.fabric,
+                self.objective,
+                self.data.train_x,
+                self.split.unlabeled,
+                self.config.seed,
+            )
         self._embed(done)
         if self.measured is None:
             return None

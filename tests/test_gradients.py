@@ -1,0 +1,75 @@
+"""Histograms of oriented gradients, which the prior compares images by."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cclp.data.load import load
+from cclp.training.gradients import gradient_histograms
+from cclp.training.prior import comparable, graph_prior
+
+
+def edges(angle: float, side: int = 24, channels: int = 1) -> NDArray[np.float64]:
+    """A straight edge through the middle, whose gradient points that way."""
+    along = np.arange(side) - (side - 1) / 2
+    slope = np.cos(angle) * along + np.sin(angle) * along[:, None]
+    return np.tile(np.tanh(slope), (1, channels, 1, 1))
+
+
+def directions(image: NDArray[np.float64]) -> NDArray[np.float32]:
+    """How much of each direction there is, without place."""
+    squares = gradient_histograms(image).reshape(8, -1) ** 2
+    return np.asarray(squares.sum(1) / squares.sum())
+
+
+def test_a_direction_is_counted_where_it_belongs() -> None:
+    for k in range(8):
+        assert directions(edges(k * np.pi / 8)).argmax() == k
+    between = directions(edges(2.5 * np.pi / 8))
+    assert between[2] == pytest.approx(between[3], rel=0.15)
+    assert between[[2, 3]].sum() > 0.85
+
+
+def test_contrast_brightness_and_sign_do_not_count() -> None:
+    image = np.random.default_rng(0).integers(50, 100, (2, 3, 20, 28))
+    plain = gradient_histograms(image)
+    for other in (2 * image, image + 90, 255 - image):
+        np.testing.assert_allclose(gradient_histograms(other), plain, atol=2e-3)
+    np.testing.assert_allclose((plain**4).sum(1), 1, rtol=1e-5)
+
+
+def test_the_steepest_channel_counts() -> None:
+    image = np.zeros((1, 3, 24, 24))
+    image[:, 1] = edges(0.3)[0]
+    image[:, 2] = 0.5 * edges(0.3)[0]
+    np.testing.assert_allclose(gradient_histograms(image), gradient_histograms(edges(0.3)))
+
+
+def test_large_images_are_shrunk() -> None:
+    small, large = edges(0.7, 32), edges(0.7, 32).repeat(4, 2).repeat(4, 3)
+    np.testing.assert_allclose(gradient_histograms(large), gradient_histograms(small), atol=1e-4)
+    assert gradient_histograms(np.zeros((1, 3, 400, 50))).shape == (1, 8 * 8 * 1)
+
+
+def test_blank_images_are_finite() -> None:
+    np.testing.assert_array_equal(gradient_histograms(np.full((2, 1, 28, 28), 7, np.uint8)), 0)
+
+
+def test_tiny_images_are_compared_by_their_pixels() -> None:
+    x = np.random.default_rng(0).normal(size=(9, 1, 8, 8))
+    assert comparable(x).shape == (9, 64)
+
+
+def test_moved_digits_find_each_other() -> None:
+    """Each drawing moved by up to three pixels: labels spread over pixels get lost."""
+    data = load("digits")
+    rng, x = np.random.default_rng(0), data.train_x.reshape(-1, 8, 8)[:1000]
+    moved = np.zeros((len(x), 1, 24, 24))
+    for image, room in zip(x, moved, strict=True):
+        top, left = rng.integers(0, 7, 2)
+        room[0, top : top + 16, left : left + 16] = image.repeat(2, 0).repeat(2, 1)
+    y = data.train_y[: len(x)]
+    few = np.where(np.arange(len(y)) < 100, y, -1)
+    pixels = (graph_prior(moved.reshape(len(x), -1), few, 10).classes.argmax(1) == y).mean()
+    gradients = (graph_prior(moved, few, 10).classes.argmax(1) == y).mean()
+    assert gradients > pixels + 0.1
