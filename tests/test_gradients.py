@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cclp.data.load import load
-from cclp.training.gradients import gradient_histograms
+from cclp.training.gradients import gradient_components, gradient_histograms
 from cclp.training.prior import comparable, graph_prior
 
 
@@ -48,11 +48,25 @@ def test_the_steepest_channel_counts() -> None:
 def test_large_images_are_shrunk() -> None:
     small, large = edges(0.7, 32), edges(0.7, 32).repeat(4, 2).repeat(4, 3)
     np.testing.assert_allclose(gradient_histograms(large), gradient_histograms(small), atol=1e-4)
-    assert gradient_histograms(np.zeros((1, 3, 400, 50))).shape == (1, 8 * 8 * 1)
+    assert gradient_histograms(np.zeros((1, 3, 400, 50))).shape == (1, 8 * 16 * 2)
 
 
 def test_blank_images_are_finite() -> None:
     np.testing.assert_array_equal(gradient_histograms(np.full((2, 1, 28, 28), 7, np.uint8)), 0)
+
+
+def test_components_of_a_sample_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = load("digits").train_x.reshape(-1, 1, 8, 8)[:300].repeat(2, 2).repeat(2, 3)
+    few = gradient_components(x[:40], 64)
+    assert few.shape == (40, 40)
+    histograms = gradient_histograms(x)
+    exact = ((histograms[:, None] - histograms[:40]) ** 2).sum(2).ravel()
+    for most, sampled, least in ((300, 300, 0.9999), (64, 300, 0.95), (64, 150, 0.95)):
+        monkeypatch.setattr("cclp.training.gradients._SAMPLED", sampled)
+        z = gradient_components(x, most)
+        assert z.shape == (300, most)
+        close = ((z[:, None] - z[:40]) ** 2).sum(2).ravel()
+        assert np.corrcoef(close, exact)[0, 1] > least
 
 
 def test_tiny_images_are_compared_by_their_pixels() -> None:

@@ -23,7 +23,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from cclp.data.splits import Split
 from cclp.files import write_bytes
-from cclp.training.gradients import SMALLEST_SIDE, gradient_histograms
+from cclp.training.gradients import SMALLEST_SIDE, gradient_components
 
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
@@ -224,7 +224,7 @@ def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
     principal components.
     """
     if x.ndim == 4 and min(x.shape[2:]) >= SMALLEST_SIDE:
-        x = gradient_histograms(x)
+        return gradient_components(x, MOST_DIMENSIONS)
     flat = x.reshape(len(x), prod(x.shape[1:])).astype(np.float32)
     flat -= flat.mean(0)
     spread = flat.std(0)
