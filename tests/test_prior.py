@@ -17,15 +17,21 @@ from cclp.methods.base import Step
 from cclp.methods.cclp import CCLP
 from cclp.nets import mlp
 from cclp.training import prior as module
-from cclp.training.prior import LeftOut, Prior, comparable, graph_prior
+from cclp.training.prior import LabelGraph, LeftOut, comparable
 from cclp.training.run import Stopped, resume, train
 from tests.runs import last_weights, metrics, tiny_config
 from tests.test_cli import call
 from tests.test_run import Heard, after
 
 
-def spread(X: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> NDArray[np.float32]:
-    return graph_prior(X, y, num_classes).classes
+def spread(
+    X: NDArray[Any], y: NDArray[np.int64], num_classes: int, cache: Path | None = None
+) -> NDArray[np.float32]:
+    return LabelGraph(X, y, num_classes, cache).spread()
+
+
+def left_out(X: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> LeftOut:
+    return LabelGraph(X, y, num_classes).leave_out()
 
 
 def one_label_each(y: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -135,29 +141,26 @@ def test_labels_left_out_in_turn(copies: int) -> None:
         others = few.copy()
         others[i] = -1
         right += int(spread(X, others, 3)[i].argmax() == y[i])
-    left_out = graph_prior(X, few, 3).left_out
-    assert left_out.tried == 30
-    assert left_out.right == pytest.approx(right, abs=1)  # the classes' shares differ by a label
+    found = left_out(X, few, 3)
+    assert found.tried == 30
+    assert found.right == pytest.approx(right, abs=1)  # the classes' shares differ by a label
     assert right > 20
-    assert graph_prior(X, one_label_each(y), 3).left_out == LeftOut(0, 0)
+    assert left_out(X, one_label_each(y), 3) == LeftOut(0, 0)
 
 
 def test_a_poor_prior_is_told_from_a_good_one() -> None:
     X, y = load_wine(return_X_y=True)
     noise = np.random.default_rng(0).normal(size=X.shape)
-    assert graph_prior(noise, y, 3).left_out.is_poor(3)
-    assert not graph_prior(X, y, 3).left_out.is_poor(3)
-    assert graph_prior(X, y, 3).left_out.tried == 100
+    assert left_out(noise, y, 3).is_poor(3)
+    assert not left_out(X, y, 3).is_poor(3)
+    assert left_out(X, y, 3).tried == 100
     assert not LeftOut(0, 0).is_poor(2)
     assert not LeftOut(1, 4).is_poor(2)  # too few to tell
     assert LeftOut(30, 100).is_poor(10)
 
 
 def test_a_poor_prior_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def poor(x: NDArray[Any], y: NDArray[np.int64], classes: int, cache: Path) -> Prior:
-        return Prior(graph_prior(x, y, classes).classes, LeftOut(3, 30))
-
-    monkeypatch.setattr(module, "graph_prior", poor)
+    monkeypatch.setattr(LabelGraph, "leave_out", lambda _: LeftOut(3, 30))
     plain = tiny_config(steps=4)
     report = Heard()
     recipe = replace(plain.recipe, prior=0.5)
@@ -211,14 +214,60 @@ def test_held_out_samples_are_not_in_the_graph(
 ) -> None:
     seen = []
 
-    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int, cache: Path) -> Prior:
+    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int, cache: Path) -> LabelGraph:
         seen.append((len(x), int((y >= 0).sum())))
-        return graph_prior(x, y, classes)
+        return LabelGraph(x, y, classes)
 
-    monkeypatch.setattr(module, "graph_prior", watched)
+    monkeypatch.setattr(module, "LabelGraph", watched)
     plain = tiny_config(steps=2, held_out=100)
     train(replace(plain, recipe=replace(plain.recipe, prior=1.0)), tmp_path / "run")
     assert seen == [(1347 - 100, 30)]
+
+
+def test_neighbours_in_an_embedding_count_for_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = load_wine(return_X_y=True)
+    rng = np.random.default_rng(0)
+    noise, known = rng.normal(size=X.shape), 9 * np.eye(3)[y] + rng.normal(size=(len(y), 3))
+    few = one_label_each(y)
+
+    def right(x: NDArray[Any], z: NDArray[Any] | None = None) -> float:
+        return float((LabelGraph(x, few, 3).spread(z).argmax(1) == y).mean())
+
+    assert right(noise) < 0.6
+    assert right(noise, known) > right(noise) + 0.1
+    assert right(X, known) > 0.97
+    np.testing.assert_array_equal(LabelGraph(X, few, 3).spread(X), spread(X, few, 3))
+    monkeypatch.setattr(module, "MOST_NODES", 90)  # the others go with their nearest in z
+    assert right(X, known) > 0.95
+    copies = np.concatenate([X, X[:50]])
+    twice = LabelGraph(copies, np.concatenate([few, np.full(50, -1)]), 3)
+    renewed = twice.spread(np.concatenate([known, known[:50]]))
+    np.testing.assert_array_equal(renewed[:50], renewed[-50:])
+    assert LabelGraph(np.zeros((4, 2)), np.array([0, 1, -1, -1]), 2).spread(X[:4]).shape == (4, 2)
+
+
+def test_renewals_are_at_equal_distances() -> None:
+    recipe = replace(tiny_config().recipe, steps=100, prior=0.6, renew=2)
+    assert recipe.renewals == {20, 40}
+    assert replace(recipe, prior=0.0).renewals == frozenset()
+    assert replace(recipe, steps=2, renew=5).renewals == {1}
+
+
+def test_the_trainer_renews_it_and_resumes_bit_for_bit(tmp_path: Path) -> None:
+    plain = tiny_config(steps=12)
+    config = replace(plain, recipe=replace(plain.recipe, prior=1.0, renew=2, settle=True))
+    report = Heard()
+    train(config, tmp_path / "whole", report)
+    assert sum("over the embedding too" in text for text in report.told) == 2  # after 4 and 8
+    once = replace(config, recipe=replace(config.recipe, renew=0))
+    train(once, tmp_path / "once")
+    assert last_weights(tmp_path / "once") != last_weights(tmp_path / "whole")
+    for stop in (3, 4, 6, 9):
+        out = tmp_path / str(stop)
+        with pytest.raises(Stopped):
+            train(config, out, should_stop=after(stop))
+        resume(out, Heard())
+        assert last_weights(out) == last_weights(tmp_path / "whole")
 
 
 def test_neighbours_are_searched_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,34 +276,34 @@ def test_neighbours_are_searched_for_once(tmp_path: Path, monkeypatch: pytest.Mo
     searched = []
     search = module._search
 
-    def watched(points: NDArray[np.float32], neighbours: int) -> module.Neighbours:
+    def watched(points: NDArray[np.float32]) -> module.Neighbours:
         searched.append(len(points))
-        return search(points, neighbours)
+        return search(points)
 
     monkeypatch.setattr(module, "_search", watched)
     cache = tmp_path / "new" / "cache"
     for labels in (few, y):  # whatever the labels
-        graph_prior(X, labels, 3, cache)
-    np.testing.assert_array_equal(graph_prior(X, few, 3, cache).classes, plain)
+        spread(X, labels, 3, cache)
+    np.testing.assert_array_equal(spread(X, few, 3, cache), plain)
     assert len(searched) == len(list(cache.iterdir())) == 1
-    graph_prior(2 * X[:100], few[:100], 3, cache)  # other data
+    spread(2 * X[:100], few[:100], 3, cache)  # other data
     assert len(searched) == len(list(cache.iterdir())) == 2
 
 
 def test_a_damaged_or_unwritable_cache_costs_time_only(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
     few, plain = one_label_each(y), spread(X, one_label_each(y), 3)
-    graph_prior(X, few, 3, tmp_path)
+    spread(X, few, 3, tmp_path)
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()
     other = io.BytesIO()
     np.savez(other, distance=np.ones((3, 5)), index=np.ones((3, 5)))
     for content in (b"", whole[:100], whole[:-50], b"nothing", other.getvalue()):
         file.write_bytes(content)
-        np.testing.assert_array_equal(graph_prior(X, few, 3, tmp_path).classes, plain)
+        np.testing.assert_array_equal(spread(X, few, 3, tmp_path), plain)
         assert file.read_bytes() == whole
     (tmp_path / "file").touch()
-    np.testing.assert_array_equal(graph_prior(X, few, 3, tmp_path / "file").classes, plain)
+    np.testing.assert_array_equal(spread(X, few, 3, tmp_path / "file"), plain)
 
 
 def test_features_in_place_of_the_inputs(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from torch import nn
 
 from cclp.sklearn import CCLPClassifier
 from cclp.training import prior
-from cclp.training.prior import graph_prior
+from cclp.training.prior import LabelGraph
 
 EXPECTED_FAILURES = {
     "check_classifiers_classes": "uses -1 as a class, which marks unlabeled samples here",
@@ -295,11 +295,11 @@ def test_threads_do_not_disturb_each_other() -> None:
 def test_held_out_samples_are_not_in_the_priors_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int) -> prior.Prior:
+    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int, cache: None) -> LabelGraph:
         seen.append((len(x), int((y >= 0).sum())))
-        return graph_prior(x, y, classes)
+        return LabelGraph(x, y, classes)
 
-    monkeypatch.setattr(prior, "graph_prior", watched)
+    monkeypatch.setattr(prior, "LabelGraph", watched)
     X, y, _ = some(labels=10)
     model(early_stopping=True, validation_fraction=0.3, max_iter=2).fit(X, y)
     assert seen == [(81, 21)]

@@ -46,7 +46,7 @@ from cclp.training.loop import (
     train_steps,
 )
 from cclp.training.machine import make_fabric
-from cclp.training.prior import training_prior
+from cclp.training.prior import Prior
 from cclp.training.recipe import SIMILARITIES, OneCycle, Recipe
 
 LABELED_BATCH = 200
@@ -320,8 +320,9 @@ class CCLPClassifier(
         prior = None
         if recipe.prior and "cclp" in method_parts(self.method):
             num_classes = int(y.max()) + 1
-            found = training_prior(x, y, split, num_classes)
-            prior = None if found.left_out.is_poor(num_classes) else found.classes
+            found = Prior(x, y, split, num_classes)
+            poor = found.graph.leave_out().is_poor(num_classes)
+            prior = None if poor else found.classes
         title = f"{self.method}, {len(x)} samples, {len(split.labeled)} labels"
         report.begin(title, 0, recipe.steps)
         history: dict[str, list[float]] = {}

@@ -114,6 +114,7 @@ class Config:
             ("per_class", self.recipe.per_class, 1),
             ("unlabeled_batch", self.recipe.unlabeled_batch, 0),
             ("chain_steps", self.recipe.chain_steps, 1),
+            ("renew", self.recipe.renew, 0),
         ):
             if value is not None:
                 check_integer(name, value, least=least)

@@ -57,17 +57,8 @@ class LeftOut(NamedTuple):
         return f"{self.right} of {self.tried} labels are right when left out"
 
 
-class Prior(NamedTuple):
-    """Classes of all samples, (N, C), and how good they are."""
-
-    classes: NDArray[np.float32]
-    left_out: LeftOut
-
-
-def graph_prior(
-    x: NDArray[Any], y: NDArray[np.int64], num_classes: int, cache: Path | None = None
-) -> Prior:
-    """Classes of all samples by label propagation over their nearest neighbours.
+class LabelGraph:
+    """Classes of samples by label propagation over their nearest neighbours.
 
     (I − αS) F = Y (Zhou et al. 2004) on the sparse graph of five neighbours each, whose weights
     fall with the distance in units of both ends' own neighbourhoods (Zelnik-Manor & Perona 2004).
@@ -82,41 +73,88 @@ def graph_prior(
         num_classes: C.
         cache: folder that keeps neighbours for the next time, whatever the labels are then.
 
-    Returns:
-        Classes, one-hot; the classes' shares for samples that no label reaches. And how many of at
-        most 100 labels are right when they are left out: of classes that have another one.
-
     Example:
         >>> x = np.concatenate([np.arange(8.0), np.arange(100.0, 108.0)])[:, None]
         >>> y = np.full(16, -1)
         >>> y[[0, 1, 14, 15]] = 0, 0, 1, 1
-        >>> prior = graph_prior(x, y, 2)
-        >>> prior.classes.argmax(1).tolist()
+        >>> graph = LabelGraph(x, y, 2)
+        >>> graph.spread().argmax(1).tolist()
         [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]
-        >>> prior.left_out
+        >>> graph.leave_out()
         LeftOut(right=4, tried=4)
     """
-    labels = np.eye(num_classes)[y] * (y >= 0)[:, None]
-    points = comparable(x)
-    order = np.random.default_rng(0).permutation(len(x))
-    nodes = order[np.argsort(y[order] < 0, kind="stable")][:MOST_NODES]  # labeled ones first
-    prior = np.empty((len(x), num_classes), np.float32)
-    prior[nodes], left_out = _spread(points[nodes], labels[nodes], cache)
-    others = np.setdiff1d(order, nodes)
-    if len(others):
-        search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(points[nodes])
-        prior[others] = prior[nodes[search.kneighbors(points[others])[1][:, 0]]]
-    known = labels.any(1, keepdims=True)
-    return Prior(np.where(known, labels, prior).astype(np.float32), left_out)
+
+    def __init__(
+        self, x: NDArray[Any], y: NDArray[np.int64], num_classes: int, cache: Path | None = None
+    ) -> None:
+        self.labels = np.eye(num_classes)[y] * (y >= 0)[:, None]
+        order = np.random.default_rng(0).permutation(len(x))
+        labeled_first = order[np.argsort(y[order] < 0, kind="stable")]
+        self.nodes = labeled_first[:MOST_NODES]
+        self.others = np.setdiff1d(order, self.nodes)
+        self.points = comparable(x)
+        # copies would be an island
+        distinct, self.first, self.place = np.unique(
+            self.points[self.nodes], axis=0, return_index=True, return_inverse=True
+        )
+        self.walk = _walk(*_neighbours(distinct, cache)) if len(distinct) > 1 else None
+
+    def spread(self, z: NDArray[Any] | None = None) -> NDArray[np.float32]:
+        """Classes of all samples, (N, C).
+
+        Args:
+            z: embeddings of the samples, (N, F): moves among neighbours in these are half of all.
+
+        Returns:
+            One-hot; the classes' shares for samples that no label reaches.
+        """
+        labels = self.labels[self.nodes]
+        points, prior = self.points, np.empty(self.labels.shape)
+        if self.walk is None:
+            prior[:] = _shares(labels.sum(0))
+        else:
+            walk = self.walk
+            if z is not None:
+                points = comparable(z)
+                walk = (walk + _walk(*_search(points[self.nodes][self.first]))) / 2
+            classes = _classes(_propagate(_system(walk), self._sums(labels)), labels.sum(0))
+            prior[self.nodes] = classes[self.place]
+        if len(self.others):
+            search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(points[self.nodes])
+            nearest = search.kneighbors(points[self.others], return_distance=False)[:, 0]
+            prior[self.others] = prior[self.nodes[nearest]]
+        known = self.labels.any(1, keepdims=True)
+        return np.where(known, self.labels, prior).astype(np.float32)
+
+    def leave_out(self) -> LeftOut:
+        """How many labels the others get right, of at most 100: of classes that have another one.
+
+        They are left out one at a time: what each has added to F is taken away again.
+        """
+        labels = self.labels[self.nodes]
+        counts, classes = labels.sum(0), labels.argmax(1)
+        tried = np.flatnonzero(labels.any(1) & (counts[classes] > 1))[:TESTED]
+        if self.walk is None or not len(tried):
+            return LeftOut(0, 0)
+        system = _system(self.walk)
+        F = _propagate(system, self._sums(labels))
+        right, mass = 0, F.sum(0)
+        for i in tried:
+            of, node = classes[i], self.place[i]
+            added = _solve(system, np.eye(1, len(F), node)[0])
+            rest, left = F[node].copy(), mass.copy()
+            rest[of], left[of] = max(rest[of] - added[node], 0), left[of] - added.sum()
+            right += int(rest[of] > 0 and (rest * _scale(counts - labels[i], left)).argmax() == of)
+        return LeftOut(right, len(tried))
+
+    def _sums(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Labels of the distinct points, copies' together."""
+        sums = np.zeros((len(self.first), labels.shape[1]))
+        np.add.at(sums, self.place, labels)
+        return sums
 
 
-def training_prior(
-    x: NDArray[Any],
-    y: NDArray[np.int64],
-    split: Split,
-    num_classes: int,
-    cache: Path | None = None,
-) -> Prior:
+class Prior:
     """The prior of a training set; rows of what is held out are empty, and not looked at.
 
     Args:
@@ -124,13 +162,29 @@ def training_prior(
         y: their classes.
         split: who is labeled and who is seen unlabeled.
         num_classes: C.
-        cache: as in :func:`graph_prior`.
+        cache: as in :class:`LabelGraph`.
+
+    Attributes:
+        classes: (N, C).
     """
-    seen = split.unlabeled  # the labeled ones among them
-    known = np.where(np.isin(seen, split.labeled), y[seen], -1)
-    prior = np.zeros((len(y), num_classes), np.float32)
-    prior[seen], left_out = graph_prior(x[seen], known, num_classes, cache)
-    return Prior(prior, left_out)
+
+    def __init__(
+        self,
+        x: NDArray[Any],
+        y: NDArray[np.int64],
+        split: Split,
+        num_classes: int,
+        cache: Path | None = None,
+    ) -> None:
+        self.seen = split.unlabeled  # the labeled ones among them
+        known = np.where(np.isin(self.seen, split.labeled), y[self.seen], -1)
+        self.graph = LabelGraph(x[self.seen], known, num_classes, cache)
+        self.classes = np.zeros((len(y), num_classes), np.float32)
+        self.classes[self.seen] = self.graph.spread()
+
+    def renew(self, z: NDArray[np.float32]) -> None:
+        """Spread the labels again, over neighbours in the embedding too: of those seen."""
+        self.classes[self.seen] = self.graph.spread(z)
 
 
 def read_features(path: Path, count: int) -> NDArray[np.float32]:
@@ -161,24 +215,20 @@ def read_features(path: Path, count: int) -> NDArray[np.float32]:
     return features
 
 
-def _spread(
-    points: NDArray[np.float32], labels: NDArray[np.float64], cache: Path | None
-) -> tuple[NDArray[np.float64], LeftOut]:
-    """The prior of the graph's own nodes, whose labeled ones come first."""
-    num_classes = labels.shape[1]
-    points, place = np.unique(points, axis=0, return_inverse=True)  # copies would be an island
-    every, labels = labels, np.zeros((len(points), num_classes))
-    np.add.at(labels, place, every)
-    counts = every.sum(0)
-    if len(points) == 1:
-        return np.tile(_shares(counts), (len(place), 1)), LeftOut(0, 0)
-    walk = _walk(*_neighbours(points, min(NEIGHBOURS, len(points) - 1), cache))
-    system = sparse.identity(len(points)) - ALPHA * walk
-    F = np.stack([_solve(system, column) for column in labels.T], axis=1)
+def _system(walk: sparse.csr_matrix) -> sparse.csr_matrix:
+    return sparse.identity(walk.shape[0]) - ALPHA * walk
+
+
+def _propagate(system: sparse.csr_matrix, labels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """F, (N, C)."""
+    return np.stack([_solve(system, column) for column in labels.T], axis=1)
+
+
+def _classes(F: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The largest class of each point when every class has its share of the mass."""
     balanced = F * _scale(counts, F.sum(0))
     reached = balanced.max(1, keepdims=True) > 0
-    prior = np.where(reached, np.eye(num_classes)[balanced.argmax(1)], _shares(counts))
-    return prior[place], _leave_out(system, F, every, place)
+    return np.where(reached, np.eye(len(counts))[balanced.argmax(1)], _shares(counts))
 
 
 def _solve(system: sparse.csr_matrix, column: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -194,25 +244,6 @@ def _shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 def _scale(counts: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
     """What gives every class its share of the mass."""
     return _shares(counts) / np.where(mass > 0, mass, 1)
-
-
-def _leave_out(
-    system: sparse.csr_matrix,
-    F: NDArray[np.float64],
-    labels: NDArray[np.float64],
-    place: NDArray[np.int64],
-) -> LeftOut:
-    """Leave labels out one at a time: what each has added to F is taken away again."""
-    counts, mass, classes = labels.sum(0), F.sum(0), labels.argmax(1)
-    tried = np.flatnonzero(labels.any(1) & (counts[classes] > 1))[:TESTED]
-    right = 0
-    for i in tried:
-        of, node = classes[i], place[i]
-        added = _solve(system, np.eye(1, len(F), node)[0])
-        rest, left = F[node].copy(), mass.copy()
-        rest[of], left[of] = max(rest[of] - added[node], 0), left[of] - added.sum()
-        right += int(rest[of] > 0 and (rest * _scale(counts - labels[i], left)).argmax() == of)
-    return LeftOut(right, len(tried))
 
 
 def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
@@ -236,19 +267,19 @@ def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
     return np.ascontiguousarray(flat, np.float32)
 
 
-def _neighbours(points: NDArray[np.float32], neighbours: int, cache: Path | None) -> Neighbours:
-    """Distances and indices of each point's nearest, (N, neighbours); kept if there is a cache."""
+def _neighbours(points: NDArray[np.float32], cache: Path | None) -> Neighbours:
+    """Distances and indices of each point's nearest, (N, 5); kept if there is a cache."""
     if cache is None:
-        return _search(points, neighbours)
-    about = f"{_VERSION} {neighbours} {points.shape}".encode()
+        return _search(points)
+    shape = (len(points), _few(points))
+    about = f"{_VERSION} {shape} {points.shape}".encode()
     path = cache / f"{hashlib.sha256(about + points.tobytes()).hexdigest()[:32]}.npz"
-    shape = (len(points), neighbours)
     with suppress(OSError, ValueError, KeyError, EOFError, BadZipFile):
         kept = np.load(io.BytesIO(path.read_bytes()))
         distance, index = kept["distance"], kept["index"]
         if distance.shape == index.shape == shape and index.max() < len(points):
             return distance, index
-    distance, index = _search(points, neighbours)
+    distance, index = _search(points)
     content = io.BytesIO()
     np.savez(content, distance=distance, index=index)
     with suppress(OSError):  # it costs time again, no more
@@ -257,8 +288,12 @@ def _neighbours(points: NDArray[np.float32], neighbours: int, cache: Path | None
     return distance, index
 
 
-def _search(points: NDArray[np.float32], neighbours: int) -> Neighbours:
-    search = NearestNeighbors(n_neighbors=neighbours, algorithm="brute").fit(points)
+def _few(points: NDArray[np.float32]) -> int:
+    return min(NEIGHBOURS, len(points) - 1)
+
+
+def _search(points: NDArray[np.float32]) -> Neighbours:
+    search = NearestNeighbors(n_neighbors=_few(points), algorithm="brute").fit(points)
     distance, index = search.kneighbors()
     return distance, index
 

@@ -67,6 +67,8 @@ class Recipe:
         adam_eps: of Adam.
         prior: share of the training over which labels that were spread over the inputs give way to
             those spread over the embeddings, for CCLP; 0: there is no such prior.
+        renew: how often the prior is made again within that time, of neighbours in the embedding
+            too.
         settle: whether batch norm's running statistics are replaced, before every evaluation, by
             those of training samples under the weights of that time.
     """
@@ -86,11 +88,19 @@ class Recipe:
     bandwidth: float = 1.0
     adam_eps: float = 1e-7
     prior: float = 0.0
+    renew: int = 0
     settle: bool = False
 
     def learning_rate_at(self, step: int) -> float:
         """A pure function of the step."""
         return self.learning_rate * self.schedule.factor(step, self.steps)
+
+    @property
+    def renewals(self) -> frozenset[int]:
+        """After which steps the prior is made again: at equal distances while it counts."""
+        length = self.prior * self.steps
+        steps = (round(length * k / (self.renew + 1)) for k in range(1, self.renew + 1))
+        return frozenset(step for step in steps if 0 < step < length)
 
 
 def paper(data: str, all_labels: bool, kind: Kind) -> Recipe:

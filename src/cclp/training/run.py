@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -66,6 +66,9 @@ from cclp.training.machine import (
     has_bfloat16,
     make_fabric,
 )
+
+if TYPE_CHECKING:
+    from cclp.training.prior import Prior
 
 LOG_EVERY = 10
 SECONDS_BETWEEN_CHECKPOINTS = 300.0
@@ -231,6 +234,8 @@ class Run:
         self.restarts = 0
         self.saved = self.done
         self.warned: set[str] = set()
+        self.prior: Prior | None = None
+        self.renewed: NDArray[np.float32] | None = None
         if checkpoint is not None:
             try:
                 self._restore(checkpoint)
@@ -244,6 +249,7 @@ class Run:
         title = f"{config.method} on {self.data.name}, seed {config.seed}"
         self.report.begin(title, self.done, recipe.steps)
         error, finished = None, False
+        self.prior = self._make_prior()
         try:
             for outcome in train_steps(
                 self.fabric,
@@ -255,7 +261,7 @@ class Run:
                 recipe,
                 config.seed,
                 self.done,
-                self._prior(),
+                None if self.prior is None else self.prior.classes,
             ):
                 done = self.done = outcome.done
                 self.report.step(done, outcome.terms, outcome.seconds)
@@ -265,6 +271,8 @@ class Run:
                     error = self._evaluate(done)
                 if evaluated or done % LOG_EVERY == 0:
                     self._log(outcome, evaluated, error)
+                if self.prior is not None and done in recipe.renewals:
+                    self._renew(self.prior)
                 stop = should_stop() and not last
                 finished = last
                 if last or stop or self._checkpoint_is_due(done):
@@ -303,33 +311,59 @@ class Run:
         """SHA-256 of the features, if there are any."""
         return None if self.features is None else hashlib.sha256(self.features.data).hexdigest()
 
-    def _prior(self) -> NDArray[np.float32] | None:
+    def _make_prior(self) -> "Prior | None":
         """Labels spread over the inputs, or over features of them."""
         if not self._needs_prior:
             return None
-        from cclp.training.prior import training_prior  # scipy.sparse takes a while to import
+        from cclp.training.prior import Prior  # scipy.sparse takes a while to import
 
         data, features = self.data, self.features
         over = "the inputs" if features is None else "the features"
         self.report.tell(f"Spreading labels over {over}.")
-        prior = training_prior(
+        prior = Prior(
             data.train_x if features is None else features,
             data.train_y,
             self.split,
             data.num_classes,
             cache_root() / "neighbours",
         )
-        if prior.left_out.is_poor(data.num_classes):
-            self.report.say(f"Labels spread over {over} are not used: only {prior.left_out}.")
+        if self.renewed is not None:  # it was good enough then
+            prior.classes[:] = self.renewed
+            return prior
+        left_out = prior.graph.leave_out()
+        if left_out.is_poor(data.num_classes):
+            self.report.say(f"Labels spread over {over} are not used: only {left_out}.")
             return None
-        self.report.tell(f"Labels are spread over {over}: {prior.left_out}.")
-        return prior.classes
+        self.report.tell(f"Labels are spread over {over}: {left_out}.")
+        return prior
+
+    def _renew(self, prior: "Prior") -> None:
+        """Spread labels over the embedding of now, too."""
+        self._settle()
+        outputs = run_net(self.fabric, self.objective, self.data.train_x, prior.seen)
+        before = prior.classes.argmax(1)
+        prior.renew(outputs.z.numpy())
+        self.renewed = prior.classes
+        changed = int((prior.classes.argmax(1) != before).sum())
+        self.report.tell(f"Labels are spread over the embedding too: {changed} samples change.")
+
+    def _settle(self) -> None:
+        """Batch norm's statistics under the weights of now."""
+        settle_statistics(
+            self.fabric,
+            self.objective,
+            self.data.train_x,
+            self.split.unlabeled,
+            self.config.seed,
+        )
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Put a checkpoint into net and optimizer."""
         self.seconds_before = checkpoint.info["seconds"]
         self.restarts = checkpoint.info["restarts"] + 1
         self.objective.load_state_dict(checkpoint.part("objective."))
+        if "prior" in checkpoint.tensors:
+            self.renewed = checkpoint.tensors["prior"].numpy()
         for name, parameter in self.objective.named_parameters():
             self.optimizer.state[parameter] = {
                 key: (
@@ -346,6 +380,8 @@ class Run:
         for name, parameter in self.objective.named_parameters():
             for key, value in self.optimizer.state[parameter].items():
                 tensors[f"adam.{name}.{key}"] = value
+        if self.renewed is not None and self._needs_prior:
+            tensors["prior"] = torch.from_numpy(self.renewed)
         info = {
             "seconds": self._seconds(),
             "restarts": self.restarts,
@@ -365,13 +401,7 @@ class Run:
     def _evaluate(self, done: int) -> float | None:
         """Error, if there is something to measure it on; embeddings of fixed training points."""
         if self.config.recipe.settle:
-            settle_statistics(
-                self.fabric,
-                self.objective,
-                self.data.train_x,
-                self.split.unlabeled,
-                self.config.seed,
-            )
+            self._settle()
         self._embed(done)
         if self.measured is None:
             return None
