@@ -66,7 +66,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     """Lines of metrics.jsonl without the one value that is a time."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
-        assert line.pop("step_seconds") > 0
+        assert 0 < line.pop("step_seconds") < line.pop("seconds")
     return lines
 
 

@@ -51,6 +51,19 @@ def test_readme_shows_the_recorded_figures() -> None:
     assert benchmark.markdown(result) in (ROOT / "README.md").read_text()
 
 
+def test_operations_of_a_step_are_counted() -> None:
+    result = training.efficiency("mnist", turns=1)
+    pixels = [28**2, 28**2, 14**2, 14**2, 7**2, 7**2]
+    sizes = [1, 32, 32, 64, 64, 128, 128]
+    forward = sum(2 * 9 * p * a * b for p, a, b in zip(pixels, sizes, sizes[1:], strict=False))
+    first = 2 * 9 * 28**2 * 32  # has no gradient of its input
+    assert result["mnist_step_gflop"] == pytest.approx(200 * (3 * forward - first) / 1e9, rel=0.03)
+    ideal = 1000 * result["mnist_step_gflop"] / result["mnist_peak_gflops"]
+    assert result["mnist_step_over_peak"] == pytest.approx(
+        result["mnist_step_milliseconds"] / ideal
+    )
+
+
 def test_the_bare_step_is_the_same_step() -> None:
     result = training.measure(turns=1)
     times = result["best_milliseconds"]

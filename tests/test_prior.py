@@ -224,6 +224,29 @@ def test_held_out_samples_are_not_in_the_graph(
     assert seen == [(1347 - 100, 30)]
 
 
+def test_the_classifier_learns_from_it_as_long_as_it_counts() -> None:
+    torch.manual_seed(0)
+    net = mlp(3, 2).eval()
+    x = torch.randn(10, 3)
+    z = net.features(x)
+    prior, labels = torch.eye(2).repeat(3, 1), torch.tensor([0, 1, 0, 1])
+
+    def terms(method: CCLP, progress: float, given: torch.Tensor | None) -> dict[str, float]:
+        step = Step(net, x[:4], labels, x[4:], z[:4], z[4:], net(x[:4]), progress, given)
+        return {name: term.item() for name, term in method(step).items()}
+
+    taught = terms(CCLP(2, prior=0.5, teach=2.0), 0.4, prior)
+    expected = torch.nn.functional.cross_entropy(net(x[4:]), prior.argmax(1))
+    assert taught["taught"] == pytest.approx(2 * expected.item())
+    assert taught["cclp"] == terms(CCLP(2, prior=0.5), 0.4, prior)["cclp"]
+    for method, progress, given in (
+        (CCLP(2, prior=0.5, teach=2.0), 0.5, prior),
+        (CCLP(2, prior=0.5, teach=2.0), 0.4, None),
+        (CCLP(2, prior=0.5), 0.4, prior),
+    ):
+        assert set(terms(method, progress, given)) == {"cclp"}
+
+
 def test_neighbours_in_an_embedding_count_for_half(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = load_wine(return_X_y=True)
     rng = np.random.default_rng(0)

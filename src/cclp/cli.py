@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cclp.experiments.folder import Claim
 
 USER_ERROR, FAILED = 2, 1
-CCLP_ONLY = ("chain_steps", "similarity", "bandwidth", "prior")
+CCLP_ONLY = ("chain_steps", "similarity", "bandwidth", "prior", "teach")
 OF_RECIPE = {name.removeprefix("chain_"): name for name in CCLP_ONLY}  # settings of the method
 NAMED_AGAIN = ("data_dir", "net", "method")
 
@@ -332,6 +332,8 @@ def compare(
     \b
     cclp compare digits --methods supervised,entropy,vat,cclp,cclp+vat --labels 50 --seeds 5
 
+    A prior, which is of CCLP alone, is left out: --setting cclp.prior=1 brings it back.
+
     Stopped or killed, the same command goes on where it was.
     """
     check_integer("seeds", seeds, least=1)
@@ -345,7 +347,10 @@ def compare(
             )
     method = "+".join(sorted(parts)) or "supervised"
     config = make_config(**options, method=method, weights=weights, settings=settings)
-    config = replace(config, evaluate_every=config.recipe.steps)
+    recipe = config.recipe
+    if not any(setting[:2] == ("cclp", "prior") for setting in settings):
+        recipe = replace(recipe, prior=0.0)  # ours, and of no other method
+    config = replace(config, recipe=recipe, evaluate_every=recipe.steps)
     out = out or Path("runs", f"compare-{_data_name(config)}")
     from cclp.experiments.compare import compare as run_comparison
     from cclp.training.run import Stopped

@@ -96,26 +96,30 @@ def _global_pool() -> Iterable[nn.Module]:
     yield nn.Flatten()
 
 
-def mnist_net(num_classes: int = 10, in_channels: int = 1) -> Net:
+def mnist_net(num_classes: int = 10, in_channels: int = 1, width: int = 32) -> Net:
     """The paper's network for MNIST: (N, in_channels, 28, 28) to z of size 128.
+
+    ``width`` is of the first layers; all others are multiples of it, z too. With 16 in place of 32
+    a step takes about a third of the time.
 
     Example:
         >>> net = mnist_net().eval()
         >>> net.features(torch.zeros(2, 1, 28, 28)).shape
         torch.Size([2, 128])
     """
+    check_integer("width", width, least=1)
     features = nn.Sequential(
         GaussianNoise(0.3),
-        *_convs(in_channels, 32, 32),
+        *_convs(in_channels, width, width),
         nn.MaxPool2d(2),
-        *_convs(32, 64, 64),
+        *_convs(width, 2 * width, 2 * width),
         nn.MaxPool2d(2),
-        *_convs(64, 128),
+        *_convs(2 * width, 4 * width),
         nn.Dropout2d(0.1),
-        *_convs(128, 128),
+        *_convs(4 * width, 4 * width),
         *_global_pool(),
     )
-    return Net(features, 128, num_classes, init="he")
+    return Net(features, 4 * width, num_classes, init="he")
 
 
 def svhn_net(num_classes: int = 10, in_channels: int = 3, image_size: int = 32) -> Net:

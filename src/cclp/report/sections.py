@@ -12,7 +12,7 @@ from cclp.report.charts import Series, line_chart, shorten
 from cclp.report.pictures import embedding_picture, png
 from cclp.report.read import Predictions, RunRecord
 
-NOT_TERMS = ("step", "loss", "learning_rate", "step_seconds", "error")
+NOT_TERMS = ("step", "loss", "learning_rate", "step_seconds", "seconds", "error")
 MATRIX = 25  # classes at most; beyond, a list of confusions says more
 
 # Title, fields of GraphHealth with their names, how to draw them, what they mean.

@@ -97,7 +97,7 @@ class Config:
         check_number("learning_rate", self.recipe.learning_rate, above=0)
         if not is_user_code(self.recipe.net):
             check_choice("net", self.recipe.net, NETS)
-        for name in ("weight", "l2_features", "l2_classifier"):
+        for name in ("weight", "l2_features", "l2_classifier", "teach"):
             check_number(name, getattr(self.recipe, name), least=0)
         check_number("adam_eps", self.recipe.adam_eps, above=0)
         check_number("bandwidth", self.recipe.bandwidth, above=0)

@@ -186,6 +186,7 @@ def cclp_settings(recipe: Recipe) -> dict[str, float | str]:
         "similarity": recipe.similarity,
         "bandwidth": recipe.bandwidth,
         "prior": recipe.prior,
+        "teach": recipe.teach,
     }
 
 
@@ -205,6 +206,8 @@ def make_net(name: str, form: Form) -> Net:
         )
     if name == "svhn":
         return svhn_net(form.num_classes, channels, min(height, width))
+    if name == "mnist_half":
+        return mnist_net(form.num_classes, channels, width=16)
     return {"mnist": mnist_net, "cifar": cifar_net}[name](form.num_classes, channels)
 
 

@@ -427,6 +427,7 @@ class Run:
             "loss": sum(outcome.terms.values()),
             "learning_rate": outcome.learning_rate,
             "step_seconds": outcome.seconds,
+            "seconds": self._seconds(),
         }
         if evaluated:
             if error is not None:
