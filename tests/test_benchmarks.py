@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import estimator, training
+from benchmarks import estimator, prior, time_to_accuracy, training
 from benchmarks import loss as benchmark
 from cclp.experiments.overhead import embeddings
+from cclp.progress import Reporter
 from cclp.sklearn import CCLPClassifier
+from tests.runs import tiny_config
 
 ROOT = Path(__file__).parent.parent
 
@@ -49,6 +51,30 @@ def test_measures_every_figure() -> None:
 def test_readme_shows_the_recorded_figures() -> None:
     result = json.loads((ROOT / "results" / "loss-benchmark.json").read_text())
     assert benchmark.markdown(result) in (ROOT / "README.md").read_text()
+
+
+def test_labels_spread_over_inputs_are_counted(tmp_path: Path) -> None:
+    pixels, gradients = prior.measure("digits", 50, 2, None, tmp_path)
+    assert pixels["right"] == gradients["right"]  # of tiny images pixels are compared in any case
+    assert 0.7 < pixels["right"][0] < 1
+    assert pixels["left_out"][0][1] == 50
+
+
+def test_error_against_minutes(tmp_path: Path) -> None:
+    config = tiny_config(steps=6, evaluate_every=3)
+    first = time_to_accuracy.outcome(config, "a variant, 30 %", tmp_path, Reporter())
+    again = time_to_accuracy.outcome(config, "a variant, 30 %", tmp_path, Reporter())
+    assert again == first  # not trained again
+    assert [path.name for path in tmp_path.iterdir()] == ["a-variant-30--seed0"]
+    assert [step for step, _, _ in first["course"]] == [3, 6]
+    assert first["course"][-1][2] == first["error"]
+    others = [
+        {"variant": "b", "seed": seed, "error": error, "seconds": 60}
+        for seed, error in ((1, 0.05), (0, 0.01))
+    ]
+    lines = time_to_accuracy.table([first, *others]).splitlines()
+    assert lines[-1] == "| b | 3.00 ± 2.83 | 1.00, 5.00 | 1 of 2 | 1.0 |"
+    assert len(lines) == 4
 
 
 def test_operations_of_a_step_are_counted() -> None:

@@ -194,9 +194,9 @@ def command() -> None:
 @click.option(
     "--prior",
     type=float,
-    help="Of CCLP: begin with labels spread over a neighbour graph of the inputs, which give way "
-    "over this share of the training; 0: do not. Tested by leaving labels out; a poor one is not "
-    "used.  [default: the recipe's]",
+    help="Of CCLP: begin with labels spread over a neighbour graph of the inputs (images by their "
+    "gradients), which give way over this share of the training; 0: do not. Tested by leaving "
+    "labels out; a poor one is not used.  [default: the recipe's]",
 )
 @_path(
     "--prior-features",
@@ -332,8 +332,6 @@ def compare(
     \b
     cclp compare digits --methods supervised,entropy,vat,cclp,cclp+vat --labels 50 --seeds 5
 
-    A prior, which is of CCLP alone, is left out: --setting cclp.prior=1 brings it back.
-
     Stopped or killed, the same command goes on where it was.
     """
     check_integer("seeds", seeds, least=1)
@@ -347,10 +345,7 @@ def compare(
             )
     method = "+".join(sorted(parts)) or "supervised"
     config = make_config(**options, method=method, weights=weights, settings=settings)
-    recipe = config.recipe
-    if not any(setting[:2] == ("cclp", "prior") for setting in settings):
-        recipe = replace(recipe, prior=0.0)  # ours, and of no other method
-    config = replace(config, recipe=recipe, evaluate_every=recipe.steps)
+    config = replace(config, evaluate_every=config.recipe.steps)
     out = out or Path("runs", f"compare-{_data_name(config)}")
     from cclp.experiments.compare import compare as run_comparison
     from cclp.training.run import Stopped

@@ -1,0 +1,69 @@
+"""How good labels are that were spread over the inputs: no network, no training.
+
+Of every training sample without a label: the share whose class is right, with neighbours by pixels
+and by gradients (what ``cclp train --prior`` takes), three labeled sets; and what leaving labels
+out says of it. Needs the published data (``cclp data fetch``); SVHN of any copy is accepted, and
+what is not the published one is said to be so.
+"""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cclp.data.load import load
+from cclp.data.splits import make_split
+from cclp.files import write_json
+from cclp.training.machine import environment
+from cclp.training.prior import LabelGraph
+
+LABELS = {"mnist": 100, "fashion_mnist": 100, "svhn": 1000, "cifar10": 4000}
+
+
+def measure(name: str, labels: int, seeds: int, data_dir: Path | None, cache: Path) -> list[Any]:
+    """A row for each kind of neighbours."""
+    data = load(name, data_dir, verify=name != "svhn")
+    y = data.train_y
+    rows = []
+    for kind, x in (("pixels", data.train_x.reshape(len(y), -1)), ("gradients", data.train_x)):
+        right, left_out = [], []
+        for seed in range(seeds):
+            labeled = make_split(y, labels, 0, seed).labeled
+            few = np.full(len(y), -1)
+            few[labeled] = y[labeled]
+            graph = LabelGraph(x, few, data.num_classes, cache)
+            right.append(float((graph.spread().argmax(1) == y)[few < 0].mean()))
+            left_out.append(list(graph.leave_out()))
+        row = {"data": name, "verified": data.verified, "labels": labels, "neighbours": kind}
+        rows.append({**row, "right": right, "left_out": left_out})
+        print(name, labels, kind, ", ".join(f"{r:.2%}" for r in right), left_out, flush=True)
+    return rows
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    parser.add_argument("--data", choices=LABELS, action="append", help="these sets only")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--data-dir", type=Path, default=os.environ.get("CCLP_DATA"))
+    parser.add_argument("--cache", type=Path, default=Path("build/neighbours"))
+    options = parser.parse_args()
+    rows = []
+    for name in options.data or LABELS:
+        rows += measure(name, LABELS[name], options.seeds, options.data_dir, options.cache)
+    if options.out:
+        command = f"benchmarks/prior.py --seeds {options.seeds}"
+        write_json(
+            options.out,
+            {"command": command, "rows": rows, "environment": environment(torch.device("cpu"))},
+        )
+
+
+if __name__ == "__main__":
+    main()
