@@ -120,6 +120,8 @@ class Config:
                 check_integer(name, value, least=least)
         if self.image_size is not None and self.image_size > LARGEST_IMAGE:
             raise ValueError(f"image_size must be at most {LARGEST_IMAGE}, got {self.image_size}")
+        if not isinstance(self.recipe.settle, bool):
+            raise TypeError(f"settle must be true or false, got {self.recipe.settle!r}")
         if self.prior_features is not None and not self.recipe.prior:
             raise ValueError("prior_features has no effect: prior is 0")
         if self.recipe.unlabeled_batch == 1:
