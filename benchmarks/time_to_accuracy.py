@@ -63,9 +63,15 @@ def file_name(variant: str, seed: int) -> str:
 
 
 def outcome(config: Config, name: str, work: Path, report: Reporter) -> dict[str, Any]:
-    """Of one run, which is trained to its end."""
+    """Of one run, which is trained to its end.
+
+    Raises:
+        ValueError: if there is a run of that name with another recipe.
+    """
     run = work / file_name(name, config.seed)
     result = resume(run, report) if (run / "config.json").exists() else train(config, run, report)
+    if result["recipe"] != json.loads(json.dumps(config.to_json()["recipe"])):
+        raise ValueError(f"{run} was trained with another recipe: remove it")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     lines = [line for line in lines if "error" in line]
     return {
@@ -106,7 +112,6 @@ def main() -> None:
     folder = options.out / options.part
     folder.mkdir(parents=True, exist_ok=True)
     chosen = options.only or (["fast"] if options.part == "test" else list(variants()))
-    outcomes = []
     with make_reporter(quiet=False) as report:
         for seed in SEEDS[options.part][: options.seeds]:
             for name in chosen:
@@ -120,7 +125,7 @@ def main() -> None:
                         data_dir=options.data_dir,
                     )
                     write_json(path, outcome(config, name, options.work / options.part, report))
-                outcomes.append(read_json(path.parent, path.name))
+    outcomes = [read_json(folder, path.name) for path in sorted(folder.glob("*.json"))]
     write_bytes(folder / "results.md", f"{table(outcomes)}\n".encode())
     print(table(outcomes))
 

@@ -69,6 +69,15 @@ def test_components_of_a_sample_are_those_of_all(monkeypatch: pytest.MonkeyPatch
         assert np.corrcoef(close, exact)[0, 1] > least
 
 
+def test_copies_stay_copies_and_blank_images_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = load("digits").train_x.reshape(-1, 1, 8, 8)[:60].repeat(2, 2).repeat(2, 3)
+    monkeypatch.setattr("cclp.training.gradients._BATCH", 50)
+    points = comparable(np.concatenate([x, x[::-1], x]))
+    assert len(np.unique(points, axis=0)) < 70  # but for the border of a rounding
+    blank = LabelGraph(np.full((5, 1, 20, 20), 3), np.array([0, 1, -1, -1, -1]), 2).spread()
+    np.testing.assert_allclose(blank[2:], 0.5)
+
+
 def test_tiny_images_are_compared_by_their_pixels() -> None:
     x = np.random.default_rng(0).normal(size=(9, 1, 8, 8))
     assert comparable(x).shape == (9, 64)

@@ -17,6 +17,7 @@ from cclp.methods.base import Step
 from cclp.methods.cclp import CCLP
 from cclp.nets import mlp
 from cclp.training import prior as module
+from cclp.training.evaluation import Outputs
 from cclp.training.prior import LabelGraph, LeftOut, comparable
 from cclp.training.run import Stopped, resume, train
 from tests.runs import last_weights, metrics, tiny_config
@@ -126,6 +127,13 @@ def test_degenerate_inputs_give_distributions(X: NDArray[Any]) -> None:
     y[:2] = [0, 1]
     prior = spread(X, y, 3)
     np.testing.assert_allclose(prior.sum(1), 1, rtol=1e-6)
+
+
+def test_numbers_whose_squares_are_not_finite() -> None:
+    X, y = load_wine(return_X_y=True)
+    few = one_label_each(y)
+    for unit in (1e19, 1e30):
+        assert (spread(unit * X, few, 3) == spread(X, few, 3)).mean() > 0.99
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -289,8 +297,24 @@ def test_the_trainer_renews_it_and_resumes_bit_for_bit(tmp_path: Path) -> None:
         out = tmp_path / str(stop)
         with pytest.raises(Stopped):
             train(config, out, should_stop=after(stop))
+        if stop == 6:
+            with pytest.raises(Stopped):  # past the second renewal
+                resume(out, Heard(), should_stop=after(3))
         resume(out, Heard())
         assert last_weights(out) == last_weights(tmp_path / "whole")
+
+
+def test_an_embedding_that_is_not_finite_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Outputs:
+        return Outputs(torch.full((1347, 2), torch.nan), torch.zeros(1347, 10))
+
+    monkeypatch.setattr("cclp.training.run.run_net", broken)
+    plain = tiny_config(steps=5, evaluate_every=5)
+    config = replace(plain, recipe=replace(plain.recipe, prior=1.0, renew=1))
+    with pytest.raises(FloatingPointError, match="not finite after step 2; last good checkpoint"):
+        train(config, tmp_path / "run")
 
 
 def test_neighbours_are_searched_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

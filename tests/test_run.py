@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load as load_tensors
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -442,3 +443,15 @@ def test_tensorboard_missing_is_explained(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(ValueError, match=r"pip install 'cclp\[tensorboard\]'"):
         train(tiny_config(tensorboard=True), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_statistics_are_settled_before_evaluations(tmp_path: Path) -> None:
+    plain = tiny_config(steps=4, evaluate_every=2)
+    train(plain, tmp_path / "plain")
+    train(replace(plain, recipe=replace(plain.recipe, settle=True)), tmp_path / "settled")
+    as_they_were, settled = (
+        load_tensors(last_weights(tmp_path / name)) for name in ("plain", "settled")
+    )
+    differ = {name for name in settled if not torch.equal(settled[name], as_they_were[name])}
+    assert differ
+    assert all("running" in name or "num_batches" in name for name in differ)

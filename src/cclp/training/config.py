@@ -124,6 +124,8 @@ class Config:
             raise TypeError(f"settle must be true or false, got {self.recipe.settle!r}")
         if self.prior_features is not None and not self.recipe.prior:
             raise ValueError("prior_features has no effect: prior is 0")
+        if self.prior_features is not None and "cclp" not in parts:
+            raise ValueError(f"prior_features has no effect with method {self.method!r}")
         if self.recipe.unlabeled_batch == 1:
             raise ValueError(
                 "unlabeled_batch must be 0 or at least 2 (batch norm needs two samples), got 1"

@@ -111,7 +111,7 @@ def settle_statistics(
         index: of those to choose from; at most 5,000 are run.
         seed: of the choice.
     """
-    norms = batch_norms(objective.network)
+    norms = batch_norms(objective.network.features)
     if not norms:
         return
     mode, momentum = objective.training, [norm.momentum for norm in norms]

@@ -5,6 +5,8 @@ inverted. Their histograms of oriented gradients (Dalal & Triggs 2005) hardly do
 """
 
 import math
+from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,20 +20,20 @@ SMALLEST_SIDE = 16  # below it there is nothing to count
 MOST_SIDE = 32
 DIRECTIONS = 8  # of an edge, without a sign
 CELL, APART = 5, 2  # pixels
-_BATCH = 500
+_BATCH, _BATCH_VALUES = 500, 2_000_000
 _SAMPLED = 10_000  # enough for the components, and of histograms no more are held at a time
 
 
 def gradient_components(images: NDArray[Any], most: int) -> NDArray[np.float32]:
     """Principal components of the images' histograms, (N, at most ``most``)."""
     order = np.random.default_rng(0).permutation(len(images))
-    sample = gradient_histograms(images[np.sort(order[:_SAMPLED])])
+    sample = np.concatenate(list(_parts(images, np.sort(order[:_SAMPLED]))))
+    if not np.ptp(sample, axis=0).any():  # nothing tells them apart
+        return np.zeros((len(images), 1), np.float32)
     found = PCA(min(most, *sample.shape), svd_solver="covariance_eigh").fit(sample)
-    parts = [
-        found.transform(gradient_histograms(images[start : start + _BATCH]))
-        for start in range(0, len(images), _BATCH)
-    ]
-    return np.concatenate(parts).astype(np.float32)
+    parts = [found.transform(part) for part in _parts(images, np.arange(len(images)))]
+    # a product's last digits depend on the place in the batch: copies must stay copies
+    return np.concatenate(parts).round(4).astype(np.float32)
 
 
 def gradient_histograms(images: NDArray[Any]) -> NDArray[np.float32]:
@@ -54,11 +56,15 @@ def gradient_histograms(images: NDArray[Any]) -> NDArray[np.float32]:
         >>> bool(np.allclose(both[0], both[1])), bool(np.allclose(both[0], both[2]))
         (True, False)
     """
-    parts = [
-        _histograms(torch.tensor(images[start : start + _BATCH], dtype=torch.float32))
-        for start in range(0, len(images), _BATCH)
-    ]
-    return torch.cat(parts).numpy()
+    return np.concatenate(list(_parts(images, np.arange(len(images)))))
+
+
+def _parts(images: NDArray[Any], index: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+    """Histograms of some of the images, a batch at a time."""
+    rows = max(1, min(_BATCH, _BATCH_VALUES // prod(images.shape[1:])))
+    for start in range(0, len(index), rows):
+        batch = torch.tensor(images[index[start : start + rows]], dtype=torch.float32)
+        yield _histograms(batch).numpy()
 
 
 def _histograms(x: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +33,8 @@ MOST_NODES = 60_000
 SAME_UNIT = 10.0
 _TOLERANCE = 1e-12  # far from any label F is small, and still decides
 _LEAST_AFFINITY = 1e-6  # so that an outlier has neighbours
+_LARGEST = 1e15
+_DIGEST = 32  # bytes
 _VERSION = 1  # of the neighbours: another number, and they are searched for again
 
 
@@ -71,7 +72,8 @@ class LabelGraph:
         x: samples, (N, …).
         y: classes, (N,), −1 where there is no label.
         num_classes: C.
-        cache: folder that keeps neighbours for the next time, whatever the labels are then.
+        cache: folder that keeps neighbours for the next time, whatever the labels are then (of
+            more than 60,000 samples, for the same labels).
 
     Example:
         >>> x = np.concatenate([np.arange(8.0), np.arange(100.0, 108.0)])[:, None]
@@ -199,8 +201,8 @@ def read_features(path: Path, count: int) -> NDArray[np.float32]:
             finite.
     """
     try:
-        features = np.load(path)
-    except (OSError, ValueError, EOFError) as error:
+        features = np.load(io.BytesIO(path.read_bytes()))
+    except Exception as error:  # numpy raises whatever it meets in a damaged file
         raise ValueError(f"prior_features {path} cannot be read as .npy: {error}") from None
     if not isinstance(features, np.ndarray) or features.dtype.kind not in "fiub":
         raise ValueError(f"prior_features {path} must be an .npy array of numbers")
@@ -209,7 +211,8 @@ def read_features(path: Path, count: int) -> NDArray[np.float32]:
             f"prior_features {path} must hold a row of features for each of the {count} training "
             f"samples, got shape {features.shape}"
         )
-    features = np.ascontiguousarray(features.reshape(count, -1), np.float32)
+    with np.errstate(over="ignore"):
+        features = np.ascontiguousarray(features.reshape(count, -1), np.float32)
     if not np.isfinite(features).all():
         raise ValueError(f"prior_features {path} must be finite")
     return features
@@ -257,6 +260,9 @@ def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
     if x.ndim == 4 and min(x.shape[2:]) >= SMALLEST_SIDE:
         return gradient_components(x, MOST_DIMENSIONS)
     flat = x.reshape(len(x), prod(x.shape[1:])).astype(np.float32)
+    largest = np.abs(flat).max(initial=0)
+    if largest > _LARGEST:  # squares of distances would not be finite
+        flat /= largest
     flat -= flat.mean(0)
     spread = flat.std(0)
     some = spread[spread > 0]
@@ -271,20 +277,19 @@ def _neighbours(points: NDArray[np.float32], cache: Path | None) -> Neighbours:
     """Distances and indices of each point's nearest, (N, 5); kept if there is a cache."""
     if cache is None:
         return _search(points)
-    shape = (len(points), _few(points))
-    about = f"{_VERSION} {shape} {points.shape}".encode()
-    path = cache / f"{hashlib.sha256(about + points.tobytes()).hexdigest()[:32]}.npz"
-    with suppress(OSError, ValueError, KeyError, EOFError, BadZipFile):
-        kept = np.load(io.BytesIO(path.read_bytes()))
-        distance, index = kept["distance"], kept["index"]
-        if distance.shape == index.shape == shape and index.max() < len(points):
-            return distance, index
+    about = f"{_VERSION} {_few(points)} {points.shape}".encode()
+    path = cache / hashlib.sha256(about + points.tobytes()).hexdigest()
+    with suppress(OSError, ValueError):
+        content = path.read_bytes()
+        if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST]:
+            kept = np.load(io.BytesIO(content[_DIGEST:]))
+            return kept["distance"], kept["index"]
     distance, index = _search(points)
-    content = io.BytesIO()
-    np.savez(content, distance=distance, index=index)
+    file = io.BytesIO()
+    np.savez(file, distance=distance, index=index)
     with suppress(OSError):  # it costs time again, no more
         cache.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, content.getvalue())
+        write_bytes(path, hashlib.sha256(file.getvalue()).digest() + file.getvalue())
     return distance, index
 
 

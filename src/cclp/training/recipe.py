@@ -69,7 +69,7 @@ class Recipe:
             those spread over the embeddings, for CCLP; 0: there is no such prior.
         teach: weight of the classifier's cross-entropy on classes of the prior.
         renew: how often the prior is made again within that time, of neighbours in the embedding
-            too.
+            too; batch norm's running statistics are settled for it.
         settle: whether batch norm's running statistics are replaced, before every evaluation, by
             those of training samples under the weights of that time.
     """

@@ -182,7 +182,9 @@ def resume(
                 f"version of numpy ({np.__version__})"
             )
         if run.features is not None and run.features_digest != about.get("prior_features"):
-            raise ValueError(f"{config.prior_features} has changed since the run began")
+            raise ValueError(
+                f"prior_features {config.prior_features} has changed since the run began"
+            )
         return run.go(should_stop)
 
 
@@ -235,7 +237,7 @@ class Run:
         self.saved = self.done
         self.warned: set[str] = set()
         self.prior: Prior | None = None
-        self.renewed: NDArray[np.float32] | None = None
+        self.spread: NDArray[np.float32] | None = None  # its classes, as they are saved
         if checkpoint is not None:
             try:
                 self._restore(checkpoint)
@@ -248,9 +250,9 @@ class Run:
         self.metrics.forget_after(self.done)
         title = f"{config.method} on {self.data.name}, seed {config.seed}"
         self.report.begin(title, self.done, recipe.steps)
-        error, finished = None, False
-        self.prior = self._make_prior()
+        error, finished, renewals = None, False, recipe.renewals
         try:
+            self.prior = self._make_prior()
             for outcome in train_steps(
                 self.fabric,
                 self.training.module,
@@ -271,7 +273,7 @@ class Run:
                     error = self._evaluate(done)
                 if evaluated or done % LOG_EVERY == 0:
                     self._log(outcome, evaluated, error)
-                if self.prior is not None and done in recipe.renewals:
+                if self.prior is not None and done in renewals:
                     self._renew(self.prior)
                 stop = should_stop() and not last
                 finished = last
@@ -327,23 +329,26 @@ class Run:
             data.num_classes,
             cache_root() / "neighbours",
         )
-        if self.renewed is not None:  # it was good enough then
-            prior.classes[:] = self.renewed
+        if self.spread is not None:  # it was good enough then
+            prior.classes[:] = self.spread
+            self.spread = prior.classes
             return prior
         left_out = prior.graph.leave_out()
         if left_out.is_poor(data.num_classes):
             self.report.say(f"Labels spread over {over} are not used: only {left_out}.")
             return None
         self.report.tell(f"Labels are spread over {over}: {left_out}.")
+        self.spread = prior.classes
         return prior
 
     def _renew(self, prior: "Prior") -> None:
         """Spread labels over the embedding of now, too."""
         self._settle()
         outputs = run_net(self.fabric, self.objective, self.data.train_x, prior.seen)
+        if not torch.isfinite(outputs.z).all():
+            raise FloatingPointError(f"the embedding is not finite after step {self.done}")
         before = prior.classes.argmax(1)
         prior.renew(outputs.z.numpy())
-        self.renewed = prior.classes
         changed = int((prior.classes.argmax(1) != before).sum())
         self.report.tell(f"Labels are spread over the embedding too: {changed} samples change.")
 
@@ -363,7 +368,7 @@ class Run:
         self.restarts = checkpoint.info["restarts"] + 1
         self.objective.load_state_dict(checkpoint.part("objective."))
         if "prior" in checkpoint.tensors:
-            self.renewed = checkpoint.tensors["prior"].numpy()
+            self.spread = checkpoint.tensors["prior"].numpy()
         for name, parameter in self.objective.named_parameters():
             self.optimizer.state[parameter] = {
                 key: (
@@ -380,8 +385,8 @@ class Run:
         for name, parameter in self.objective.named_parameters():
             for key, value in self.optimizer.state[parameter].items():
                 tensors[f"adam.{name}.{key}"] = value
-        if self.renewed is not None and self._needs_prior:
-            tensors["prior"] = torch.from_numpy(self.renewed)
+        if self.spread is not None and self._needs_prior:
+            tensors["prior"] = torch.from_numpy(self.spread)
         info = {
             "seconds": self._seconds(),
             "restarts": self.restarts,
