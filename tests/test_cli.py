@@ -245,6 +245,6 @@ def test_the_options_are_these() -> None:
         "--evaluate-every", "--held-out", "--image-size", "--label", "--labeled-batch", "--labels",
         "--learning-rate", "--method", "--net", "--no-verify", "--normalization", "--out",
         "--per-class", "--precision", "--prior", "--prior-features", "--quiet", "--recipe",
-        "--resume", "--seed", "--setting", "--similarity", "--skip-bad", "--steps", "--tensorboard", "--unlabeled-batch",
-        "--weight", "data",
+        "--resume", "--seed", "--setting", "--similarity", "--skip-bad", "--steps",
+        "--tensorboard", "--unlabeled-batch", "--weight", "data",
     ]  # fmt: skip
