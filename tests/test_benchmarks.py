@@ -60,6 +60,11 @@ def test_labels_spread_over_inputs_are_counted(tmp_path: Path) -> None:
     assert pixels["left_out"][0][1] == 50
 
 
+def test_docs_show_the_recorded_prior() -> None:
+    result = json.loads((ROOT / "results" / "prior-benchmark.json").read_text())
+    assert prior.table(result["rows"]) in (ROOT / "docs" / "fast.md").read_text()
+
+
 def test_error_against_minutes(tmp_path: Path) -> None:
     config = tiny_config(steps=6, evaluate_every=3)
     first = time_to_accuracy.outcome(config, "a variant, 30 %", tmp_path, Reporter())
