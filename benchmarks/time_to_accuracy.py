@@ -21,7 +21,7 @@ from typing import Any
 from cclp.files import write_bytes, write_json
 from cclp.progress import Reporter, make_reporter
 from cclp.training.config import Config
-from cclp.training.directory import read_json
+from cclp.training.directory import Metrics, read_json
 from cclp.training.recipe import Recipe, make_recipe
 from cclp.training.run import resume, train
 
@@ -72,8 +72,7 @@ def outcome(config: Config, name: str, work: Path, report: Reporter) -> dict[str
     result = resume(run, report) if (run / "config.json").exists() else train(config, run, report)
     if result["recipe"] != json.loads(json.dumps(config.to_json()["recipe"])):
         raise ValueError(f"{run} was trained with another recipe: remove it")
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    lines = [line for line in lines if "error" in line]
+    lines = [line for line in Metrics(run / "metrics.jsonl").lines() if "error" in line]
     return {
         "variant": name,
         **result,

@@ -6,7 +6,6 @@ inverted. Their histograms of oriented gradients (Dalal & Triggs 2005) hardly do
 
 import math
 from collections.abc import Iterator
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,7 @@ def gradient_histograms(images: NDArray[Any]) -> NDArray[np.float32]:
 
 def _parts(images: NDArray[Any], index: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
     """Histograms of some of the images, a batch at a time."""
-    rows = max(1, min(_BATCH, _BATCH_VALUES // prod(images.shape[1:])))
+    rows = max(1, min(_BATCH, _BATCH_VALUES // math.prod(images.shape[1:])))
     for start in range(0, len(index), rows):
         batch = torch.tensor(images[index[start : start + rows]], dtype=torch.float32)
         yield _histograms(batch).numpy()

@@ -8,6 +8,7 @@ inputs, is a better guess for the beginning. Ours, not the paper's.
 import hashlib
 import io
 from contextlib import suppress
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,17 +111,18 @@ class LabelGraph:
         Returns:
             One-hot; the classes' shares for samples that no label reaches.
         """
-        labels = self.labels[self.nodes]
+        counts = self.labels[self.nodes].sum(0)
         points, prior = self.points, np.empty(self.labels.shape)
         if self.walk is None:
-            prior[:] = _shares(labels.sum(0))
+            prior[:] = _shares(counts)
         else:
-            walk = self.walk
-            if z is not None:
+            if z is None:
+                F = self._alone[1]
+            else:
                 points = comparable(z)
-                walk = (walk + _walk(*_search(points[self.nodes][self.first]))) / 2
-            classes = _classes(_propagate(_system(walk), self._sums(labels)), labels.sum(0))
-            prior[self.nodes] = classes[self.place]
+                near = _walk(*_search(points[self.nodes][self.first]))
+                F = self._propagate(_system((self.walk + near) / 2))
+            prior[self.nodes] = _classes(F, counts)[self.place]
         if len(self.others):
             search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(points[self.nodes])
             nearest = search.kneighbors(points[self.others], return_distance=False)[:, 0]
@@ -138,8 +140,7 @@ class LabelGraph:
         tried = np.flatnonzero(labels.any(1) & (counts[classes] > 1))[:TESTED]
         if self.walk is None or not len(tried):
             return LeftOut(0, 0)
-        system = _system(self.walk)
-        F = _propagate(system, self._sums(labels))
+        system, F = self._alone
         right, mass = 0, F.sum(0)
         for i in tried:
             of, node = classes[i], self.place[i]
@@ -149,11 +150,17 @@ class LabelGraph:
             right += int(rest[of] > 0 and (rest * _scale(counts - labels[i], left)).argmax() == of)
         return LeftOut(right, len(tried))
 
-    def _sums(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Labels of the distinct points, copies' together."""
-        sums = np.zeros((len(self.first), labels.shape[1]))
-        np.add.at(sums, self.place, labels)
-        return sums
+    @cached_property
+    def _alone(self) -> tuple[sparse.csr_matrix, NDArray[np.float64]]:
+        """I − αS of the samples themselves, without an embedding, and its F."""
+        system = _system(self.walk)
+        return system, self._propagate(system)
+
+    def _propagate(self, system: sparse.csr_matrix) -> NDArray[np.float64]:
+        """F of the distinct points, (n, C); labels of copies add up."""
+        labels = np.zeros((len(self.first), self.labels.shape[1]))
+        np.add.at(labels, self.place, self.labels[self.nodes])
+        return np.stack([_solve(system, column) for column in labels.T], axis=1)
 
 
 class Prior:
@@ -165,6 +172,8 @@ class Prior:
         split: who is labeled and who is seen unlabeled.
         num_classes: C.
         cache: as in :class:`LabelGraph`.
+        classes: as they were found before, if they are known; then the graph is made only if it is
+            asked for.
 
     Attributes:
         classes: (N, C).
@@ -177,12 +186,21 @@ class Prior:
         split: Split,
         num_classes: int,
         cache: Path | None = None,
+        classes: NDArray[np.float32] | None = None,
     ) -> None:
         self.seen = split.unlabeled  # the labeled ones among them
-        known = np.where(np.isin(self.seen, split.labeled), y[self.seen], -1)
-        self.graph = LabelGraph(x[self.seen], known, num_classes, cache)
-        self.classes = np.zeros((len(y), num_classes), np.float32)
-        self.classes[self.seen] = self.graph.spread()
+        self._made_of = (x, y, split.labeled, num_classes, cache)
+        if classes is None:
+            classes = np.zeros((len(y), num_classes), np.float32)
+            classes[self.seen] = self.graph.spread()
+        self.classes = classes
+
+    @cached_property
+    def graph(self) -> LabelGraph:
+        """Over which labels are spread."""
+        x, y, labeled, num_classes, cache = self._made_of
+        known = np.where(np.isin(self.seen, labeled), y[self.seen], -1)
+        return LabelGraph(x[self.seen], known, num_classes, cache)
 
     def renew(self, z: NDArray[np.float32]) -> None:
         """Spread the labels again, over neighbours in the embedding too: of those seen."""
@@ -220,11 +238,6 @@ def read_features(path: Path, count: int) -> NDArray[np.float32]:
 
 def _system(walk: sparse.csr_matrix) -> sparse.csr_matrix:
     return sparse.identity(walk.shape[0]) - ALPHA * walk
-
-
-def _propagate(system: sparse.csr_matrix, labels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """F, (N, C)."""
-    return np.stack([_solve(system, column) for column in labels.T], axis=1)
 
 
 def _classes(F: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:

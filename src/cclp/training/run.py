@@ -237,7 +237,7 @@ class Run:
         self.saved = self.done
         self.warned: set[str] = set()
         self.prior: Prior | None = None
-        self.spread: NDArray[np.float32] | None = None  # its classes, as they are saved
+        self.spread: NDArray[np.float32] | None = None  # its classes, from a checkpoint
         if checkpoint is not None:
             try:
                 self._restore(checkpoint)
@@ -321,24 +321,23 @@ class Run:
 
         data, features = self.data, self.features
         over = "the inputs" if features is None else "the features"
-        self.report.tell(f"Spreading labels over {over}.")
+        if self.spread is None:
+            self.report.tell(f"Spreading labels over {over}.")
         prior = Prior(
             data.train_x if features is None else features,
             data.train_y,
             self.split,
             data.num_classes,
             cache_root() / "neighbours",
+            self.spread,
         )
         if self.spread is not None:  # it was good enough then
-            prior.classes[:] = self.spread
-            self.spread = prior.classes
             return prior
         left_out = prior.graph.leave_out()
         if left_out.is_poor(data.num_classes):
             self.report.say(f"Labels spread over {over} are not used: only {left_out}.")
             return None
         self.report.tell(f"Labels are spread over {over}: {left_out}.")
-        self.spread = prior.classes
         return prior
 
     def _renew(self, prior: "Prior") -> None:
@@ -385,8 +384,8 @@ class Run:
         for name, parameter in self.objective.named_parameters():
             for key, value in self.optimizer.state[parameter].items():
                 tensors[f"adam.{name}.{key}"] = value
-        if self.spread is not None and self._needs_prior:
-            tensors["prior"] = torch.from_numpy(self.spread)
+        if self.prior is not None and self._needs_prior:
+            tensors["prior"] = torch.from_numpy(self.prior.classes)
         info = {
             "seconds": self._seconds(),
             "restarts": self.restarts,
