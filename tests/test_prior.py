@@ -323,9 +323,9 @@ def test_neighbours_are_searched_for_once(tmp_path: Path, monkeypatch: pytest.Mo
     searched = []
     search = module._search
 
-    def watched(points: NDArray[np.float32]) -> module.Neighbours:
+    def watched(points: NDArray[np.float32], most: int) -> module.Neighbours:
         searched.append(len(points))
-        return search(points)
+        return search(points, most)
 
     monkeypatch.setattr(module, "_search", watched)
     cache = tmp_path / "new" / "cache"

@@ -66,16 +66,27 @@ def _parts(images: NDArray[Any], index: NDArray[np.int64]) -> Iterator[NDArray[n
         yield _histograms(batch).numpy()
 
 
-def _histograms(x: Tensor) -> Tensor:
+def shrink(x: Tensor) -> Tensor:
+    """Images with a longer side of 32 pixels, if it was more."""
     longer = max(x.shape[2:])
-    if longer > MOST_SIDE:
-        height, width = (max(1, round(side * MOST_SIDE / longer)) for side in x.shape[2:])
-        x = F.adaptive_avg_pool2d(x, (height, width))
+    if longer <= MOST_SIDE:
+        return x
+    height, width = (max(1, round(side * MOST_SIDE / longer)) for side in x.shape[2:])
+    return F.adaptive_avg_pool2d(x, (height, width))
+
+
+def steepest_gradients(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Size and angle of each pixel's gradient, (N, 1, height, width), in its steepest channel."""
     padded = F.pad(x, (1, 1, 1, 1), mode="replicate")
     across = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]
     down = padded[:, :, 2:, 1:-1] - padded[:, :, :-2, 1:-1]
     size, steepest = torch.hypot(across, down).max(1, keepdim=True)
-    angle = torch.atan2(down, across).gather(1, steepest)
+    return size, torch.atan2(down, across).gather(1, steepest)
+
+
+def _histograms(x: Tensor) -> Tensor:
+    x = shrink(x)
+    size, angle = steepest_gradients(x)
     place = angle.remainder(math.pi) * (DIRECTIONS / math.pi)  # a share goes to each neighbour
     below = place.floor()
     share = place - below

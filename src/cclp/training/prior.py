@@ -23,20 +23,23 @@ from sklearn.neighbors import NearestNeighbors
 
 from cclp.data.splits import Split
 from cclp.files import write_bytes
+from cclp.training.distortion import bent_distances
 from cclp.training.gradients import SMALLEST_SIDE, gradient_components
 
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
+CANDIDATES = 16  # nearest images by gradients, of which the nearest when bent are taken
 EQUAL_LABELS = 5  # a few labels say little about how large the classes are
 TESTED = 100  # labels, at most
 MOST_DIMENSIONS = 64
 MOST_NODES = 60_000
 SAME_UNIT = 10.0
 _TOLERANCE = 1e-12  # far from any label F is small, and still decides
+_ROOT_TOLERANCE = 1e-6  # of eᵀA⁻¹e the error is the square of that of A⁻¹e
 _LEAST_AFFINITY = 1e-6  # so that an outlier has neighbours
 _LARGEST = 1e15
 _DIGEST = 32  # bytes
-_VERSION = 1  # of the neighbours: another number, and they are searched for again
+_VERSION = 2  # of the neighbours: another number, and they are searched for again
 
 
 Neighbours = tuple[NDArray[np.floating], NDArray[np.int64]]
@@ -64,6 +67,8 @@ class LabelGraph:
 
     (I − αS) F = Y (Zhou et al. 2004) on the sparse graph of five neighbours each, whose weights
     fall with the distance in units of both ends' own neighbourhoods (Zelnik-Manor & Perona 2004).
+    Of images, the sixteen nearest by gradients are found, and of those the nearest if one may be
+    bent a little.
     Every class is given the share that it would have of the labels if there were five more of each,
     and every sample its largest class: F itself is so even that the loss would pull all classes
     together. Of more than 60,000 samples, so many are the graph's, and the others go with their
@@ -100,7 +105,8 @@ class LabelGraph:
         distinct, self.first, self.place = np.unique(
             self.points[self.nodes], axis=0, return_index=True, return_inverse=True
         )
-        self.walk = _walk(*_neighbours(distinct, cache)) if len(distinct) > 1 else None
+        images = x[self.nodes][self.first] if _are_images(x) else None
+        self.walk = _walk(*_neighbours(distinct, images, cache)) if len(distinct) > 1 else None
 
     def spread(self, z: NDArray[Any] | None = None) -> NDArray[np.float32]:
         """Classes of all samples, (N, C).
@@ -120,7 +126,7 @@ class LabelGraph:
                 F = self._alone[1]
             else:
                 points = comparable(z)
-                near = _walk(*_search(points[self.nodes][self.first]))
+                near = _walk(*_search(points[self.nodes][self.first], NEIGHBOURS))
                 F = self._propagate(_system((self.walk + near) / 2))
             prior[self.nodes] = _classes(F, counts)[self.place]
         if len(self.others):
@@ -141,12 +147,12 @@ class LabelGraph:
         if self.walk is None or not len(tried):
             return LeftOut(0, 0)
         system, F = self._alone
-        right, mass = 0, F.sum(0)
+        right, mass, added = 0, F.sum(0), _solve(system, np.ones(len(F)))
         for i in tried:
             of, node = classes[i], self.place[i]
-            added = _solve(system, np.eye(1, len(F), node)[0])
+            itself = _solve(system, np.eye(1, len(F), node)[0], _ROOT_TOLERANCE)[node]
             rest, left = F[node].copy(), mass.copy()
-            rest[of], left[of] = max(rest[of] - added[node], 0), left[of] - added.sum()
+            rest[of], left[of] = max(rest[of] - itself, 0), left[of] - added[node]
             right += int(rest[of] > 0 and (rest * _scale(counts - labels[i], left)).argmax() == of)
         return LeftOut(right, len(tried))
 
@@ -247,8 +253,10 @@ def _classes(F: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.
     return np.where(reached, np.eye(len(counts))[balanced.argmax(1)], _shares(counts))
 
 
-def _solve(system: sparse.csr_matrix, column: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(cg(system, column, rtol=_TOLERANCE)[0]).clip(0)
+def _solve(
+    system: sparse.csr_matrix, column: NDArray[np.float64], tolerance: float = _TOLERANCE
+) -> NDArray[np.float64]:
+    return np.asarray(cg(system, column, rtol=tolerance)[0]).clip(0)
 
 
 def _shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -262,6 +270,10 @@ def _scale(counts: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np
     return _shares(counts) / np.where(mass > 0, mass, 1)
 
 
+def _are_images(x: NDArray[Any]) -> bool:
+    return x.ndim == 4 and min(x.shape[2:]) >= SMALLEST_SIDE
+
+
 def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
     """Samples as vectors whose distances mean something, (N, at most 64).
 
@@ -270,7 +282,7 @@ def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
     Otherwise (columns of a table) each has its own. Many features are projected onto their
     principal components.
     """
-    if x.ndim == 4 and min(x.shape[2:]) >= SMALLEST_SIDE:
+    if _are_images(x):
         return gradient_components(x, MOST_DIMENSIONS)
     flat = x.reshape(len(x), prod(x.shape[1:])).astype(np.float32)
     largest = np.abs(flat).max(initial=0)
@@ -286,18 +298,26 @@ def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
     return np.ascontiguousarray(flat, np.float32)
 
 
-def _neighbours(points: NDArray[np.float32], cache: Path | None) -> Neighbours:
-    """Distances and indices of each point's nearest, (N, 5); kept if there is a cache."""
+def _neighbours(
+    points: NDArray[np.float32], images: NDArray[Any] | None, cache: Path | None
+) -> Neighbours:
+    """Distances and indices of each point's nearest, (N, 5); kept if there is a cache.
+
+    Args:
+        points: vectors, (N, F).
+        images: that they are components of, if they are.
+        cache: folder.
+    """
     if cache is None:
-        return _search(points)
-    about = f"{_VERSION} {_few(points)} {points.shape}".encode()
+        return _nearest(points, images)
+    about = f"{_VERSION} {images is None} {points.shape}".encode()
     path = cache / hashlib.sha256(about + points.tobytes()).hexdigest()
     with suppress(OSError, ValueError):
         content = path.read_bytes()
         if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST]:
             kept = np.load(io.BytesIO(content[_DIGEST:]))
             return kept["distance"], kept["index"]
-    distance, index = _search(points)
+    distance, index = _nearest(points, images)
     file = io.BytesIO()
     np.savez(file, distance=distance, index=index)
     with suppress(OSError):  # it costs time again, no more
@@ -306,13 +326,18 @@ def _neighbours(points: NDArray[np.float32], cache: Path | None) -> Neighbours:
     return distance, index
 
 
-def _few(points: NDArray[np.float32]) -> int:
-    return min(NEIGHBOURS, len(points) - 1)
+def _nearest(points: NDArray[np.float32], images: NDArray[Any] | None) -> Neighbours:
+    if images is None:
+        return _search(points, NEIGHBOURS)
+    _, index = _search(points, CANDIDATES)
+    distance = bent_distances(images, index)
+    order = distance.argsort(1)[:, :NEIGHBOURS]
+    return np.take_along_axis(distance, order, 1), np.take_along_axis(index, order, 1)
 
 
-def _search(points: NDArray[np.float32]) -> Neighbours:
-    search = NearestNeighbors(n_neighbors=_few(points), algorithm="brute").fit(points)
-    distance, index = search.kneighbors()
+def _search(points: NDArray[np.float32], most: int) -> Neighbours:
+    few = min(most, len(points) - 1)
+    distance, index = NearestNeighbors(n_neighbors=few, algorithm="brute").fit(points).kneighbors()
     return distance, index
 
 

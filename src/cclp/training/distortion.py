@@ -1,0 +1,88 @@
+"""How far apart images are when each may be bent a little.
+
+Two handwritten sevens differ everywhere, though every stroke of one has its counterpart in the
+other, a pixel or two away. The image distortion model (Keysers et al. 2007) lets every pixel look
+for its counterpart on its own.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cclp.training.gradients import shrink, steepest_gradients
+
+REACH = 2  # pixels, in both directions
+_EDGE = REACH + 1  # and the surroundings of a counterpart
+_PAIRS = 512  # at a time
+_BATCH = 1000
+
+
+def bent_distances(images: NDArray[Any], index: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Distances from every image to some of the others.
+
+    A pixel is compared by the directions of the gradients in the 3 × 3 pixels around it, with all
+    pixels of the other image up to two away, and the best counts. Not symmetric: every pixel of the
+    first image finds a counterpart, pixels of the other may be left over. Like histograms of
+    gradients, it does not see contrast, brightness and sign.
+
+    Args:
+        images: (N, channels, height, width).
+        index: others for each image, (N, K).
+
+    Returns:
+        (N, K).
+
+    Example:
+        >>> bar = np.zeros((3, 1, 16, 16))
+        >>> bar[0, :, :, 4:6] = bar[1, :, :, 5:7] = bar[2, :, 4:6] = 1
+        >>> moved, turned = bent_distances(bar, np.array([[1, 2], [0, 2], [0, 1]]))[0]
+        >>> bool(moved < 0.1 * turned)
+        True
+    """
+    fields = torch.cat(list(_fields(images)))
+    distances = np.empty(index.shape, np.float32)
+    rows = max(1, _PAIRS // index.shape[1])
+    for start in range(0, len(index), rows):
+        part = index[start : start + rows]
+        of = fields[start : start + len(part)].repeat_interleave(part.shape[1], 0)
+        to = fields[torch.from_numpy(part.ravel())]
+        distances[start : start + rows] = _squares(of, to).clamp(min=0).sqrt().view(part.shape)
+    return distances
+
+
+def _fields(images: NDArray[Any]) -> Iterator[Tensor]:
+    """Directions of the gradients, (n, 2, height, width) in half precision, of length one in all.
+
+    Twice the angle, so that opposite gradients are the same; the root of their size.
+    """
+    for start in range(0, len(images), _BATCH):
+        x = shrink(torch.tensor(images[start : start + _BATCH], dtype=torch.float32))
+        size, angle = steepest_gradients(F.avg_pool2d(x, 3, 1, padding=1, count_include_pad=False))
+        field = size.sqrt() * torch.cat([torch.cos(2 * angle), torch.sin(2 * angle)], 1)
+        yield F.normalize(field.flatten(1)).view(field.shape).half()
+
+
+def _squares(of: Tensor, to: Tensor) -> Tensor:
+    """Squared distances of pairs, (P,)."""
+    # pairs last: then every operation below runs along memory
+    height, width = of.shape[2:]
+    q = F.pad(of.permute(1, 2, 3, 0).float(), (0, 0, 1, 1, 1, 1))
+    t = F.pad(to.permute(1, 2, 3, 0).float(), (0, 0, _EDGE, _EDGE, _EDGE, _EDGE))
+    pixels, other = torch.empty_like(q)
+    rows, around = torch.empty_like(q[0, 2:]), torch.empty_like(q[0, 2:, 2:])
+    best = torch.full_like(around, torch.inf)
+    for down in range(2 * REACH + 1):
+        for right in range(2 * REACH + 1):
+            there = t[:, down : down + height + 2, right : right + width + 2]
+            torch.sub(there[0], q[0], out=pixels).square_()
+            torch.sub(there[1], q[1], out=other)
+            pixels.addcmul_(other, other)
+            torch.add(pixels[:-2], pixels[1:-1], out=rows).add_(pixels[2:])
+            torch.add(rows[:, :-2], rows[:, 1:-1], out=around).add_(rows[:, 2:])
+            torch.minimum(best, around, out=best)
+    return best.sum((0, 1))
