@@ -1,9 +1,10 @@
 """How good labels are that were spread over the inputs: no network, no training.
 
-Of every training sample without a label: the share whose class is right, with neighbours by pixels
-and by gradients (what ``cclp train --prior`` takes), three labeled sets; and what leaving labels
-out says of it. Needs the published data (``cclp data fetch``); SVHN of any copy is accepted, and
-what is not the published one is said to be so.
+Of every training sample without a label: the share whose class is right, with neighbours by pixels,
+by gradients, and by gradients of images that may be bent a little (what ``cclp train --prior``
+takes), three labeled sets; and what leaving labels out says of it. Needs the published data
+(``cclp data fetch``); SVHN of any copy is accepted, and what is not the published one is said to be
+so.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from cclp.data.load import load
 from cclp.data.splits import make_split
 from cclp.files import check_marks, write_between, write_json
 from cclp.training.machine import environment
-from cclp.training.prior import LabelGraph
+from cclp.training.prior import LabelGraph, comparable
 
 MARKS = "<!-- benchmarks/prior.py writes from here -->", "<!-- to here: prior -->"
 LABELS = {"mnist": 100, "fashion_mnist": 100, "svhn": 1000, "cifar10": 4000}
@@ -29,7 +30,12 @@ def measure(name: str, labels: int, seeds: int, data_dir: Path | None, cache: Pa
     data = load(name, data_dir, verify=name != "svhn")
     y = data.train_y
     rows = []
-    for kind, x in (("pixels", data.train_x.reshape(len(y), -1)), ("gradients", data.train_x)):
+    kinds = {
+        "pixels": data.train_x.reshape(len(y), -1),
+        "gradients": comparable(data.train_x),
+        "gradients, bent": data.train_x,
+    }
+    for kind, x in kinds.items():
         right, left_out = [], []
         for seed in range(seeds):
             labeled = make_split(y, labels, 0, seed).labeled

@@ -54,8 +54,9 @@ def test_readme_shows_the_recorded_figures() -> None:
 
 
 def test_labels_spread_over_inputs_are_counted(tmp_path: Path) -> None:
-    pixels, gradients = prior.measure("digits", 50, 2, None, tmp_path)
-    assert pixels["right"] == gradients["right"]  # of tiny images pixels are compared in any case
+    pixels, gradients, bent = prior.measure("digits", 50, 2, None, tmp_path)
+    for other in (gradients, bent):  # of tiny images pixels are compared in any case
+        assert other["right"] == pytest.approx(pixels["right"], abs=2e-3)
     assert 0.7 < pixels["right"][0] < 1
     assert pixels["left_out"][0][1] == 50
 

@@ -1,5 +1,7 @@
 """Distances of images that may be bent a little."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from sklearn.datasets import load_digits
 import cclp.training.distortion as module
 from cclp.training.distortion import REACH, bent_distances
 from cclp.training.gradients import steepest_gradients
+from cclp.training.prior import _search, comparable
 
 
 def digits(count: int) -> NDArray[np.float64]:
@@ -17,7 +20,7 @@ def digits(count: int) -> NDArray[np.float64]:
     return np.pad(images, ((0, 0), (0, 0), (6, 6), (6, 6)))
 
 
-def to_all(images: NDArray[np.float64]) -> NDArray[np.float32]:
+def to_all(images: NDArray[Any]) -> NDArray[np.float32]:
     """Distances from every image to every one."""
     return bent_distances(images, np.tile(np.arange(len(images)), (len(images), 1)))
 
@@ -86,8 +89,6 @@ def test_blank_large_and_coloured_images_have_distances() -> None:
 
 def test_neighbours_share_a_class_more_often_than_by_gradients() -> None:
     """Nearest of sixteen candidates, all labels known."""
-    from cclp.training.prior import _search, comparable
-
     images, y = digits(1797), load_digits().target
     _, index = _search(comparable(images), 16)
     nearest = index[np.arange(1797), bent_distances(images, index).argmin(1)]

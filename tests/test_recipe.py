@@ -58,9 +58,10 @@ def test_one_cycle() -> None:
     ("name", "data", "message"),
     [
         ("paper", "digits", "'paper' is for mnist, svhn and cifar10, got data 'digits'"),
-        ("fast", "digits", "'fast' is not for digits"),
+        ("short", "digits", "'short' and 'fast' are not for digits"),
+        ("fast", "digits", "'short' and 'fast' are not for digits"),
         ("digits", "mnist", "'digits' is for digits, got data 'mnist'"),
-        ("quick", "mnist", "one of paper, fast, digits, got 'quick'"),
+        ("quick", "mnist", "one of paper, short, fast, digits, got 'quick'"),
     ],
 )
 def test_recipes_that_do_not_exist(name: str, data: str, message: str) -> None:
@@ -73,7 +74,17 @@ def test_default_recipe() -> None:
     assert make_recipe(None, "mnist", all_labels=False).name == "fast"
 
 
-@pytest.mark.parametrize("name", ["paper", "fast"])
+def test_only_fast_has_a_prior_and_only_with_few_labels() -> None:
+    assert make_recipe("fast", "mnist").prior > 0
+    for name in ("paper", "short", "fast"):
+        for data in ("mnist", "svhn", "cifar10"):
+            recipe = make_recipe(name, data, all_labels=True)
+            assert (recipe.prior, recipe.teach, recipe.renew) == (0, 0, 0)
+            if name != "fast":
+                assert make_recipe(name, data).prior == 0
+
+
+@pytest.mark.parametrize("name", ["paper", "short", "fast"])
 def test_config_survives_json(name: str) -> None:
     config = Config(
         data="mnist", recipe=make_recipe(name, "mnist", all_labels=True), labels=None, seed=7

@@ -274,7 +274,7 @@ def test_of_two_that_start_at_once_one_is_refused(
 
 def test_data_that_moved(tmp_path: Path) -> None:
     write_mnist(tmp_path / "old")
-    recipe = make_recipe("fast", "mnist", all_labels=False)
+    recipe = make_recipe("short", "mnist", all_labels=False)
     config = Config(
         data="mnist",
         recipe=replace(recipe, steps=2, per_class=1, unlabeled_batch=0),

@@ -131,23 +131,49 @@ def paper(data: str, all_labels: bool, kind: Kind) -> Recipe:
     raise ValueError(f"recipe 'paper' is for mnist, svhn and cifar10, got data {data!r}")
 
 
-def fast(data: str, all_labels: bool, kind: Kind) -> Recipe:
-    """Ours: a short one-cycle schedule. Tried on MNIST; for all else it is a first guess."""
+def short(data: str, all_labels: bool, kind: Kind) -> Recipe:
+    """The paper's networks and batches on a short one-cycle schedule, and nothing for CCLP alone.
+
+    Tried on MNIST; for all else it is a first guess.
+    """
     if data in ("mnist", "fashion_mnist"):
-        return Recipe("fast", "mnist", 3_000, 2e-3, OneCycle())
+        return Recipe("short", "mnist", 3_000, 2e-3, OneCycle())
     if data in ("svhn", "cifar10"):
         return replace(
             paper(data, all_labels, kind),
-            name="fast",
+            name="short",
             steps=3_000,
             learning_rate=1e-3,
             schedule=OneCycle(),
         )
     if data in CATALOG:
-        raise ValueError(f"recipe 'fast' is not for {data}")
+        raise ValueError(f"recipes 'short' and 'fast' are not for {data}")
     if kind == "vectors":
-        return replace(_perceptron, name="fast", steps=500)
-    return Recipe("fast", "svhn", 2_000, 1e-3, OneCycle())
+        return replace(_perceptron, name="short", steps=500)
+    return Recipe("short", "svhn", 2_000, 1e-3, OneCycle())
+
+
+def fast(data: str, all_labels: bool, kind: Kind) -> Recipe:
+    """Ours: the least error in ten minutes on two cores. Chosen on MNIST; elsewhere as "short".
+
+    Labels spread over the inputs guide the whole of it; a net with half the channels takes three
+    times the steps in the same time.
+    """
+    plain = replace(short(data, all_labels, kind), name="fast")
+    if data != "mnist" or all_labels:
+        return plain
+    return replace(
+        plain,
+        net="mnist_half",
+        steps=2_400,
+        learning_rate=4e-3,
+        per_class=5,
+        unlabeled_batch=250,
+        prior=1.0,
+        teach=1.0,
+        renew=3,
+        settle=True,
+    )
 
 
 def digits(data: str, all_labels: bool, kind: Kind) -> Recipe:
@@ -171,6 +197,7 @@ _perceptron = Recipe(
 
 RECIPES: dict[str, Callable[[str, bool, Kind], Recipe]] = {
     "paper": paper,
+    "short": short,
     "fast": fast,
     "digits": digits,
 }
