@@ -2,9 +2,11 @@
 
 import csv
 import io
+import math
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 import cclp
-from cclp.checks import check_integer, refuse_options
+from cclp.checks import check_integer, check_number, refuse_options
 from cclp.data import catalog
 from cclp.data.catalog import CATALOG
 from cclp.data.load import find_kind
@@ -29,6 +31,7 @@ from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
 
 if TYPE_CHECKING:
     from cclp.experiments.folder import Claim
+    from cclp.experiments.sweep import Cell
 
 USER_ERROR, FAILED = 2, 1
 CCLP_ONLY = ("chain_steps", "similarity", "bandwidth", "prior", "teach")
@@ -470,15 +473,17 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
 
 @command.group()
 def reproduce() -> None:
-    """The paper's figures, made by this code, with its claims in numbers.
+    """The paper's figures and tables, made by this code, with its claims in numbers.
 
     \b
     cclp reproduce circles
     cclp reproduce moons
     cclp reproduce overhead
+    cclp reproduce ablation --steps 1500 --dry-run
+    cclp reproduce table1 --data mnist --seeds 3 --budget 60
 
-    Each writes raw results, figures (SVG, PNG) and a page. Stopped or killed, the same command goes
-    on where it was; finished, it draws again.
+    Each writes raw results, figures (SVG, PNG) or tables, and a page. Stopped or killed, the same
+    command goes on where it was; finished, it draws again.
     """
 
 
@@ -544,8 +549,142 @@ def reproduce_overhead(context: click.Context, out: Path | None, quiet: bool) ->
     _reproduce(context, out or Path("runs", "overhead"), quiet, overhead.reproduce)
 
 
+def _sweep(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of experiments that are many runs of cclp train."""
+    for option in reversed(
+        (
+            click.option(
+                "--data",
+                type=click.Choice(["mnist", "svhn", "cifar10"]),
+                multiple=True,
+                help="One or several.  [default: the experiment's]",
+            ),
+            click.option(
+                "--labels",
+                type=click.Choice(["few", "all"]),
+                multiple=True,
+                help="few: 100, 1000 and 4000.  [default: both]",
+            ),
+            _steps,
+            click.option(
+                "--budget", type=float, metavar="MINUTES", help="Stop after so long, all saved."
+            ),
+            click.option("--dry-run", is_flag=True, help="List the runs, with estimated times."),
+            click.option("--jobs", type=int, default=1, help="So many runs at a time."),
+            _data_dir,
+            _no_verify,
+            _quiet,
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@reproduce.command("table1", short_help="Table 1: errors, the paper's beside ours.")
+@click.option(
+    "--methods",
+    default="supervised,lba,cclp",
+    help="Names with commas between them, as in cclp compare.",
+)
+@click.option("--seeds", type=int, default=3, help="So many labeled sets.")
+@click.option(
+    "--recipe", type=click.Choice(["paper", "short", "fast"]), default="fast", show_default=True
+)
+@_experiment_out("table1")
+@_sweep
+@click.pass_context
+def reproduce_table1(context: click.Context, /, methods: str, **options: Any) -> None:
+    """Errors on MNIST, SVHN and CIFAR-10 with few and all labels (Table 1).
+
+    The paper's settings take days on two cores: choose --data and --labels, --recipe or --steps,
+    and see with --dry-run how long it takes here. A cell that is finished is not trained again; to
+    bring together what several machines have made, copy the folders in runs/ into one and call the
+    command again.
+
+    \b
+    cclp reproduce table1 --data mnist --labels few --dry-run
+    cclp reproduce table1 --recipe paper --seeds 10 --budget 600
+    """
+    from cclp.experiments import table1
+
+    names = methods.split(",")
+    _run_sweep(context, "table1", partial(table1.cells, methods=names), tuple(table1.FEW), options)
+
+
+@reproduce.command("ablation", short_help="Figure 4: error against the length of the chains.")
+@click.option("--seeds", type=int, default=1, help="So many labeled sets.")
+@click.option(
+    "--recipe", type=click.Choice(["paper", "short", "fast"]), default="short", show_default=True
+)
+@_experiment_out("ablation")
+@_sweep
+@click.pass_context
+def reproduce_ablation(context: click.Context, /, **options: Any) -> None:
+    """Error on 10,000 held-out training images against S, of MNIST unless --data says otherwise.
+
+    Figure 4: S = 0 (no SSL), 1, 2, 3, 4, 6, 10 and 20, few and all labels.
+
+    \b
+    cclp reproduce ablation --labels few --steps 1500 --dry-run
+    """
+    from cclp.experiments import ablation
+
+    _run_sweep(context, "ablation", ablation.cells, ("mnist",), options)
+
+
+def _run_sweep(
+    context: click.Context,
+    name: str,
+    make_cells: "Callable[..., list[Cell]]",
+    all_data: tuple[str, ...],
+    options: dict[str, Any],
+) -> None:
+    """Make the runs of an experiment, within the budget, or list them."""
+    check_integer("seeds", options["seeds"], least=1)
+    check_integer("jobs", options["jobs"], least=1)
+    budget = options["budget"]
+    if budget is not None:
+        check_number("budget", budget, above=0)
+    folder = options["data_dir"]
+    out = options["out"] or Path("runs", name)
+    cells = make_cells(
+        options["recipe"],
+        options["steps"],
+        options["data"] or all_data,
+        options["labels"] or ("few", "all"),
+        seeds=options["seeds"],
+        data_dir=None if folder is None else str(folder),
+        verify=not options["no_verify"],
+    )
+    if options["dry_run"]:
+        _list_runs(cells, out / "runs", options["jobs"])
+        return
+    from cclp.experiments.tables import reproduce
+
+    settings = {"recipe": options["recipe"], "steps": options["steps"]}
+    run = partial(reproduce, name, cells, settings, jobs=options["jobs"])
+    _reproduce(context, out, options["quiet"], run, budget)
+
+
+def _list_runs(cells: "list[Cell]", runs: Path, jobs: int) -> None:
+    """What there is to do, and how long it will take here."""
+    from cclp.experiments.sweep import estimate
+
+    total = 0.0
+    with make_reporter(quiet=False) as report:
+        for line in estimate(cells, runs, report):
+            total += line.minutes
+            click.echo(f"{line.cell.name:40} {line.state:20} {line.minutes:8.1f} min")
+    together = f", {jobs} at a time" if jobs > 1 else ""
+    click.echo(f"{len(cells)} runs, about {total / 60:.1f} hours one after the other{together}")
+
+
 def _reproduce(
-    context: click.Context, out: Path, quiet: bool, run: "Callable[..., list[Claim]]"
+    context: click.Context,
+    out: Path,
+    quiet: bool,
+    run: "Callable[..., list[Claim]]",
+    budget: float | None = None,
 ) -> None:
     """Run an experiment, draw it, say what became of each claim."""
     from cclp.training.run import Stopped
@@ -553,12 +692,18 @@ def _reproduce(
     _check_page(out / "report.html")
     line = shlex.join(["cclp", *context.obj])
     with make_reporter(quiet) as report:
-        with StopOnSignal(report.say) as should_stop:
+        with StopOnSignal(report.say) as signalled:
+            over = time.monotonic() + 60 * (budget or math.inf)
             try:
-                claims = run(out=out, report=report, should_stop=should_stop, command=line)
+                claims = run(
+                    out=out,
+                    report=report,
+                    should_stop=lambda: signalled() or time.monotonic() > over,
+                    command=line,
+                )
             except Stopped:
                 report.say("Stopped, saved. The same command goes on with it.")
-                context.exit(128 + should_stop.number)
+                context.exit(128 + signalled.number if signalled() else 0)
         for claim in claims:
             click.echo(f"{'holds' if claim.holds else 'FAILS'}: {claim.said} {claim.measured}.")
         report.tell("Drawing.")

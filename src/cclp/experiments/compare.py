@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cclp.experiments.sweep import Cell, go
 from cclp.files import write_bytes, write_json
 from cclp.methods import file_name, method_parts
 from cclp.progress import Reporter
 from cclp.training.config import Config
 from cclp.training.directory import Metrics, read_json
-from cclp.user_code import is_user_code
 
 REFERENCE, BASELINE = "cclp", "supervised"
 
@@ -67,8 +67,6 @@ def compare(
         ValueError: for wrong settings, or if ``out`` holds another comparison.
         cclp.training.run.Stopped: if ``should_stop`` said so; all is saved.
     """
-    from cclp.training.run import resume, train
-
     report = report or Reporter()
     for method in methods:
         method_parts(method)
@@ -76,31 +74,23 @@ def compare(
         raise ValueError(f"methods must be different, got {', '.join(methods)}")
     _claim(out, config)
     diverged: set[tuple[str, int]] = set()
-    for seed in seeds:  # seed by seed, so that an unfinished comparison is a fair one
-        for method in methods:
-            folder = out / "runs" / f"{file_name(method)}-seed{seed}"
-            if (folder / "result.json").exists():
-                continue
-            try:
-                if (folder / "config.json").exists():
-                    net = config.recipe.net  # named on this command line, or not the user's own
-                    resume(
-                        folder,
-                        report,
-                        should_stop,
-                        net=net if is_user_code(net) else None,
-                        method=method if is_user_code(method) else None,
-                    )
-                else:
-                    parts = method_parts(method)
-                    settings = {name: s for name, s in config.settings.items() if name in parts}
-                    one = replace(config, method=method, seed=seed, settings=settings)
-                    train(one, folder, report, should_stop)
-            except FloatingPointError as problem:
-                report.say(f"{method}, seed {seed}: {problem}. Going on with the others.")
-                diverged.add((method, seed))
-            write_results(out, methods, diverged)
+    cells = [  # seed by seed, so that an unfinished comparison is a fair one
+        _cell(config, method, seed) for seed in seeds for method in methods
+    ]
+    for cell, problem in go(cells, out / "runs", report, should_stop):
+        if problem is not None:
+            method, seed = cell.config.method, cell.config.seed
+            report.say(f"{method}, seed {seed}: {problem}. Going on with the others.")
+            diverged.add((method, seed))
+        write_results(out, methods, diverged)
     return write_results(out, methods, diverged)
+
+
+def _cell(config: Config, method: str, seed: int) -> Cell:
+    parts = method_parts(method)
+    settings = {name: s for name, s in config.settings.items() if name in parts}
+    one = replace(config, method=method, seed=seed, settings=settings)
+    return Cell(f"{file_name(method)}-seed{seed}", one)
 
 
 def _claim(out: Path, config: Config) -> None:
