@@ -75,11 +75,19 @@ def _curve(axis: "Axes", curve: dict[int, list[float]]) -> None:
             [min(across) - 0.4, max(across) + 0.4], one * (1 - most), one * (1 - least),
             color=PAPER, alpha=0.3, lw=0, label="the paper: 5-25 % below S = 1",
         )  # fmt: skip
-    for s, errors in curve.items():
+    chains = {s: errors for s, errors in curve.items() if s}
+    for s, errors in chains.items():
         axis.plot([places[s]] * len(errors), errors, "o", color=OURS, ms=4, alpha=0.6)
-    chains = [s for s in curve if s]
-    axis.plot([places[s] for s in chains], [fmean(curve[s]) for s in chains], color=OURS, lw=1.4)
-    if 0 in curve:
-        axis.axhline(fmean(curve[0]), color="black", lw=0.8, ls=":", label="no SSL")
-    axis.set_ylim(bottom=0)
-    axis.legend(frameon=False, fontsize=8.5)
+    axis.plot([places[s] for s in chains], [fmean(e) for e in chains.values()], color=OURS, lw=1.4)
+    highest = max((error for errors in chains.values() for error in errors), default=1.0)
+    axis.set_ylim(0, 1.35 * highest)
+    if 0 in curve:  # most often far above
+        mean = fmean(curve[0])
+        axis.plot(
+            places[0], min(mean, 1.3 * highest), "^" if mean > 1.3 * highest else "o", color="k"
+        )
+        axis.annotate(
+            f"{mean:.2f} %", (places[0], min(mean, 1.3 * highest)), (0, -8),
+            textcoords="offset points", ha="center", va="top", fontsize=8.5,
+        )  # fmt: skip
+    axis.legend(frameon=False, fontsize=8.5, loc="upper right")
