@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from cclp.files import write_bytes, write_json
+from cclp.files import check_marks, write_between, write_bytes, write_json
 from cclp.progress import Reporter, make_reporter
 from cclp.training.config import Config
 from cclp.training.directory import Metrics, read_json
@@ -26,6 +26,13 @@ from cclp.training.recipe import Recipe, make_recipe
 from cclp.training.run import resume, train
 
 FAILED = 0.03
+MARKS = {
+    part: (
+        f"<!-- benchmarks/time_to_accuracy.py {part} writes from here -->",
+        f"<!-- to here: {part} -->",
+    )
+    for part in ("choice", "test")
+}
 SEEDS = {"choice": range(100, 105), "test": range(5)}
 
 
@@ -94,8 +101,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="so many (default: 5)")
     parser.add_argument("--out", type=Path, default=Path("results/time-to-accuracy"))
     parser.add_argument("--work", type=Path, default=Path("build/time-to-accuracy"))
+    parser.add_argument("--docs", type=Path, help="put the table into this page")
     parser.add_argument("--data-dir", default=os.environ.get("CCLP_DATA"))
     options = parser.parse_args()
+    if options.docs:
+        check_marks(options.docs, MARKS[options.part])
     folder = options.out / options.part
     folder.mkdir(parents=True, exist_ok=True)
     chosen = options.only or (["fast"] if options.part == "test" else list(variants()))
@@ -114,6 +124,8 @@ def main() -> None:
                     write_json(path, outcome(config, name, options.work / options.part, report))
     outcomes = [read_json(folder, path.name) for path in sorted(folder.glob("*.json"))]
     write_bytes(folder / "results.md", f"{table(outcomes)}\n".encode())
+    if options.docs:
+        write_between(options.docs, MARKS[options.part], table(outcomes))
     print(table(outcomes))
 
 

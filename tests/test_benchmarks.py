@@ -83,6 +83,15 @@ def test_error_against_minutes(tmp_path: Path) -> None:
     assert len(lines) == 4
 
 
+def test_docs_show_the_recorded_outcomes() -> None:
+    folder, page = ROOT / "results" / "time-to-accuracy", (ROOT / "docs" / "fast.md").read_text()
+    parts = [path for path in folder.iterdir() if path.is_dir()]
+    for part in parts:
+        outcomes = [json.loads(path.read_text()) for path in sorted(part.glob("*.json"))]
+        assert time_to_accuracy.table(outcomes) in page
+    assert parts
+
+
 def test_operations_of_a_step_are_counted() -> None:
     result = training.efficiency("mnist", turns=1)
     pixels = [28**2, 28**2, 14**2, 14**2, 7**2, 7**2]

@@ -32,7 +32,7 @@ def test_digits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "steps"), [("mnist-100-fast", 9000), ("mnist-100-fast-3000", 3000)]
+    ("run", "steps"), [("mnist-100-short-9000", 9000), ("mnist-100-short", 3000)]
 )
 def test_mnist(run: str, steps: int) -> None:
     content = result(f"{run}/result.json")

@@ -18,7 +18,7 @@ from typing import Any
 
 from cclp.experiments.sweep import Cell, go
 from cclp.files import write_bytes, write_json
-from cclp.methods import file_name, method_parts
+from cclp.methods import check_methods, file_name, method_parts
 from cclp.progress import Reporter
 from cclp.training.config import Config
 from cclp.training.directory import Metrics, read_json
@@ -68,10 +68,7 @@ def compare(
         cclp.training.run.Stopped: if ``should_stop`` said so; all is saved.
     """
     report = report or Reporter()
-    for method in methods:
-        method_parts(method)
-    if len(set(methods)) != len(methods):
-        raise ValueError(f"methods must be different, got {', '.join(methods)}")
+    check_methods(methods)
     _claim(out, config)
     diverged: set[tuple[str, int]] = set()
     cells = [  # seed by seed, so that an unfinished comparison is a fair one

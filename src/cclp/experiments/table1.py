@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from cclp.experiments.folder import Claim
 from cclp.experiments.grid import Grid
 from cclp.experiments.sweep import Cell
-from cclp.methods import file_name, method_parts
+from cclp.methods import check_methods, file_name, method_parts
 from cclp.training.config import Config
 from cclp.training.recipe import Recipe, make_recipe
 
@@ -156,8 +156,7 @@ def cells(
     verify: bool = True,
 ) -> list[Cell]:
     """The runs of a table, seed by seed, so that an unfinished one is a fair one."""
-    for method in methods:
-        method_parts(method)
+    check_methods(methods)
     return [
         Cell(
             f"{name}-{FEW[name] if amount == 'few' else 'all'}-{file_name(method)}-seed{seed}",

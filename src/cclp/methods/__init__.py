@@ -1,6 +1,6 @@
 """Methods by name. Importing this is cheap; torch comes with the first method made."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,18 @@ def method_parts(name: str) -> list[str]:
         if parts.count(part) > 1:
             raise ValueError(f"method {name!r} has {part} twice")
     return [part for part in parts if part != "supervised"]
+
+
+def check_methods(names: Sequence[str]) -> None:
+    """Make sure that there are such methods, each of them once.
+
+    Raises:
+        ValueError: if not.
+    """
+    for name in names:
+        method_parts(name)
+    if len(set(names)) != len(names):
+        raise ValueError(f"methods must be different, got {', '.join(names)}")
 
 
 def file_name(name: str) -> str:
