@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 import cclp.training.distortion as module
+import cclp.training.gradients as gradients
 from cclp.training.distortion import REACH, bent_distances
 from cclp.training.gradients import steepest_gradients
 from cclp.training.prior import _search, comparable
@@ -22,7 +23,8 @@ def digits(count: int) -> NDArray[np.float64]:
 
 def to_all(images: NDArray[Any]) -> NDArray[np.float32]:
     """Distances from every image to every one."""
-    return bent_distances(images, np.tile(np.arange(len(images)), (len(images), 1)))
+    everyone = np.arange(len(images))
+    return bent_distances(images, everyone, np.tile(everyone, (len(images), 1)))
 
 
 def reference(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
@@ -72,10 +74,12 @@ def test_contrast_brightness_and_sign_do_not_count() -> None:
 
 def test_any_number_of_pairs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     images, index = digits(7), np.array([[1, 2, 3]] * 7)
-    whole = bent_distances(images, index)
+    whole = bent_distances(images, np.arange(7), index)
     monkeypatch.setattr(module, "_PAIRS", 1)
-    monkeypatch.setattr(module, "_BATCH", 2)
-    np.testing.assert_allclose(bent_distances(images, index), whole, rtol=1e-6)
+    monkeypatch.setattr(gradients, "_BATCH", 2)
+    np.testing.assert_allclose(bent_distances(images, np.arange(7), index), whole, rtol=1e-6)
+    turned = np.arange(7)[::-1].copy()
+    np.testing.assert_allclose(bent_distances(images[::-1], turned, index), whole, rtol=1e-6)
 
 
 def test_blank_large_and_coloured_images_have_distances() -> None:
@@ -91,5 +95,5 @@ def test_neighbours_share_a_class_more_often_than_by_gradients() -> None:
     """Nearest of sixteen candidates, all labels known."""
     images, y = digits(1797), load_digits().target
     _, index = _search(comparable(images), 16)
-    nearest = index[np.arange(1797), bent_distances(images, index).argmin(1)]
+    nearest = index[np.arange(1797), bent_distances(images, np.arange(1797), index).argmin(1)]
     assert (y[nearest] != y).sum() < (y[index[:, 0]] != y).sum()

@@ -156,6 +156,22 @@ def test_labels_left_out_in_turn(copies: int) -> None:
     assert left_out(X, one_label_each(y), 3) == LeftOut(0, 0)
 
 
+@pytest.mark.parametrize("size", [30, 200])
+def test_labels_that_no_other_reaches_are_wrong(size: int) -> None:
+    """Twelve islands with a label each; every class has two more labels elsewhere."""
+    island = np.arange(12 * size) // size
+    X = np.random.default_rng(0).normal(size=(len(island), 2)) + 1e4 * island[:, None]
+    y = np.full(len(X), -1)
+    y[::size] = np.arange(12) % 4
+    assert left_out(X, y, 4) == (0, 12)
+
+
+def test_copies_that_were_moved_are_near_each_other_only() -> None:
+    distance, index = np.array([[0.0, 0], [0, 0], [0, 0], [5, 5]]), [[1, 2], [0, 2], [0, 1], [0, 1]]
+    walk = module._walk(distance, np.array(index)).toarray()
+    assert walk[0, 1] > 100 * walk[0, 3] > 0
+
+
 def test_a_poor_prior_is_told_from_a_good_one() -> None:
     X, y = load_wine(return_X_y=True)
     noise = np.random.default_rng(0).normal(size=X.shape)

@@ -2,8 +2,11 @@
 
 import csv
 import json
+import os
 import shutil
-from dataclasses import replace
+import signal
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from cclp.cli import main
 from cclp.experiments import ablation, table1
 from cclp.experiments.folder import read_results
-from cclp.experiments.sweep import Cell, estimate, go, steps_done, unfinished
+from cclp.experiments.sweep import Cell, Ended, estimate, go, steps_done, unfinished
 from cclp.experiments.table1 import COLUMNS, PAPER, Column, Value
 from cclp.experiments.tables import refresh
 from cclp.experiments.tables import reproduce as make_table
@@ -20,15 +23,19 @@ from cclp.progress import Reporter
 from cclp.training.directory import Metrics
 from cclp.training.recipe import make_recipe
 from cclp.training.run import Stopped
-from tests.runs import tiny_config, write_mnist
+from tests.runs import last_weights, tiny_config, write_mnist
 
 
-def record(error: float, method: str = "cclp", **changes: Any) -> dict[str, Any]:
-    """What a table knows of a run."""
-    return {
+def record(error: float | None, method: str = "cclp", **changes: Any) -> dict[str, Any]:
+    """What a table knows of a run with the paper's settings, or others of the recipe."""
+    recipe = json.loads(json.dumps(asdict(make_recipe("paper", "mnist"))))
+    made = {
         "error": error, "data": "mnist", "labels": 100, "method": method, "seed": 0,
-        "steps": 45_000, "net": "mnist", "prior": 0.0, "chain_steps": 3, "verified": True,
-    } | changes  # fmt: skip
+        "precision": "32", "environment": {"machine": {"processor": "Abacus"}}, "verified": True,
+    }  # fmt: skip
+    for name, value in changes.items():
+        (recipe if name in recipe else made)[name] = value
+    return {**made, "recipe": recipe}
 
 
 @pytest.fixture
@@ -44,11 +51,11 @@ def little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def call(little: Path, *arguments: str) -> int:
-    """``cclp reproduce`` on the little MNIST; returns the exit code."""
-    given = ["--data-dir", str(little / "data"), "--no-verify", "--steps", "2"]
+def call(little: Path, *arguments: str, own_steps: bool = False) -> int:
+    """``cclp reproduce`` on the little MNIST, two steps unless said; returns the exit code."""
+    given = ["--data-dir", str(little / "data"), "--no-verify"]
     with pytest.raises(SystemExit) as ended:
-        main(["reproduce", *arguments, *given])
+        main(["reproduce", *arguments, *given, *([] if own_steps else ["--steps", "2"])])
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
@@ -83,13 +90,11 @@ def test_runs_become_rows_beside_the_papers() -> None:
     grid, beside = table1.grids(records)
     assert grid.rows[0][:4] == ("cclp, measured", "1.50 ± 0.71", "0.50", "0.40")
     assert len(grid.rows) == 2 + len(PAPER)
-    assert beside.rows == [
-        ("cclp, MNIST, 100 labels", "1.50 ± 0.71", "0.75 ± 0.14", "+0.75",
-         "2 seeds instead of 10"),
-        ("cclp, MNIST, all", "0.50", "0.32 ± 0.03", "+0.18", "1 seeds instead of 10"),
-        ("supervised, MNIST, all, no SSL", "0.40", "0.46 ± 0.03", "-0.06",
-         "1 seeds instead of 10"),
-    ]  # fmt: skip
+    assert [row[:4] for row in beside.rows] == [
+        ("cclp, MNIST, 100 labels", "1.50 ± 0.71", "0.75 ± 0.14", "+0.75"),
+        ("cclp, MNIST, all", "0.50", "0.32 ± 0.03", "+0.18"),
+        ("supervised, MNIST, all, no SSL", "0.40", "0.46 ± 0.03", "-0.06"),
+    ]
     assert [(claim.measured, claim.holds) for claim in table1.claims(records)] == [
         ("1.50 ± 0.71 against 3.00 %", True),
         ("0.50 against 0.40 %", False),
@@ -97,19 +102,35 @@ def test_runs_become_rows_beside_the_papers() -> None:
     lines = list(csv.DictReader(table1.comma_separated(records).splitlines()))
     assert lines[0] == {
         "model": "cclp", "measured": "True", "data": "mnist", "labels": "100", "ssl": "True",
-        "error_percent": "1.50", "deviation": "0.707", "seeds": "2",
+        "error_percent": "1.50", "deviation": "0.707", "seeds": "2", "diverged": "0",
     }  # fmt: skip
 
 
 def test_what_differs_is_said() -> None:
-    different = record(0.01, steps=2_400, net="mnist_half", prior=1.0, verified=False)
+    fast = json.loads(json.dumps(asdict(make_recipe("fast", "mnist"))))
+    different = record(0.01, verified=False) | {"recipe": fast}
     assert table1.beside([different])[0].differs == (
-        "2,400 steps instead of 45,000, net mnist_half, a prior, not the published files, "
-        "1 seeds instead of 10"
+        "2,400 steps instead of 45,000, net mnist_half, 50 + 250 images a step instead of "
+        "100 + 100, another course of the learning rate, a prior, batch norm settled, not the "
+        "published files, 1 of 10 seeds, float32 on Abacus"
     )
     assert "a prior" not in table1.beside([different | {"method": "lba"}])[0].differs
-    same = [record(0.01, seed=seed) for seed in range(10)]
-    assert table1.beside(same)[0].differs == "nothing that we know of"
+    same = [record(0.01, seed=seed, precision="bf16") for seed in range(10)]
+    assert table1.beside(same)[0].differs == "bfloat16 on Abacus"
+    everything = record(0.01, labels=60_000, steps=100)
+    assert (
+        "instead of 45,000 (not published for all labels)" in table1.beside([everything])[0].differs
+    )
+
+
+def test_diverged_runs_are_counted() -> None:
+    records = [record(0.01), record(None, seed=1), record(None, "lba")]
+    found = table1.values(records)
+    few = COLUMNS[0]
+    assert str(found["cclp", few]) == "1.00, 1 diverged"
+    assert str(found["lba", few]) == "–, 1 diverged"
+    assert table1.claims(records) == []
+    assert "1 runs have diverged" in ablation.grids([record(0.01), record(None, seed=1)])[0].title
 
 
 def test_claims_of_the_ablation() -> None:
@@ -137,7 +158,10 @@ def test_a_sweep_from_the_command_line(little: Path, capsys: pytest.CaptureFixtu
     assert "page: " in capsys.readouterr().out
     records = read_results(out)["records"]
     assert list(records) == [f"mnist-20-S{s}-seed0" for s in (0, 1, 3)]
-    assert records["mnist-20-S1-seed0"]["measured_on"] == "held-out training set"
+    assert (
+        json.loads((out / "runs/mnist-20-S1-seed0/config.json").read_text())["config"]["held_out"]
+        == 20
+    )
     names = {path.name for path in out.iterdir()}
     assert names >= {"figure.png", "figure.svg", "report.html", "results.json", "table.csv"}
     assert "no SSL" in (out / "table.md").read_text()
@@ -169,12 +193,46 @@ def test_folders_of_two_machines_become_one(little: Path) -> None:
     content = read_results(little / "one")
     assert len(content["records"]) == 2
     assert len(content["claims"]) == 1
-    stranger = little / "one/runs/mnist-20-cclp-seed0/result.json"
-    result = json.loads(stranger.read_text())
-    result["recipe"]["learning_rate"] = 7.0
-    stranger.write_text(json.dumps(result))
-    with pytest.raises(ValueError, match=r"cclp-seed0 was trained with other settings \(learning"):
-        refresh(little / "one")
+
+
+def test_runs_that_do_not_belong_are_refused(little: Path) -> None:
+    arguments = ["--data", "mnist", "--labels", "few", "--seeds", "1", "--methods", "cclp"]
+    out = little / "table"
+    assert call(little, "table1", *arguments, "--out", str(out)) == 0
+    run = out / "runs/mnist-20-cclp-seed0"
+    run.rename(out / "runs/old")
+    with pytest.raises(ValueError, match="old is no run of this table .its name would be mnist-20"):
+        refresh(out)
+    (out / "runs/old").rename(run)
+    content = json.loads((run / "config.json").read_text())
+    for part, value, message in (
+        ({"labels": 30}, 30, "labels 30 instead of 20"),
+        ({"held_out": 10}, 10, "held_out 10 instead of 0"),
+        ({"data": "digits"}, "digits", "is no run of this table"),
+    ):
+        other = content | {"config": content["config"] | part}
+        (run / "config.json").write_text(json.dumps(other))
+        with pytest.raises(ValueError, match=message):
+            refresh(out)
+        assert value in part.values()
+    (run / "config.json").write_text(json.dumps(content))
+    refresh(out)
+    with pytest.raises(ValueError, match="has other settings: steps 2 instead of 3"):
+        list(go(table1.cells("short", 3, ["mnist"], ["few"], ["cclp"], 1), out / "runs",
+                Reporter(), lambda: False))  # fmt: skip
+
+
+def test_one_row_is_of_one_length(little: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["table1", "--data", "mnist", "--methods", "cclp", "--out", str(little / "t")]
+    assert call(little, *arguments, "--labels", "few", "--seeds", "1") == 0
+    longer = ["--steps", "3", "--seeds", "1", "--labels", "all"]
+    assert call(little, *arguments, *longer, own_steps=True) == 0  # another column
+    (little / "t/runs/mnist-all-cclp-seed0").rename(little / "gone")
+    assert (
+        call(little, *arguments, *longer[:2], "--labels", "few", "--seeds", "2", own_steps=True)
+        == 2
+    )
+    assert "has other settings: steps 2 instead of 3" in capsys.readouterr().err
 
 
 def test_a_budget_stops_it_and_the_same_command_goes_on(
@@ -202,6 +260,12 @@ def test_a_dry_run_lists_and_leaves_nothing(
     ]
     assert lines[3].startswith("3 runs, about 0.0 hours")
     assert not out.exists()
+
+
+def after(steps: int) -> Callable[[], bool]:
+    """Asked so many times, says stop."""
+    asked = iter(range(steps))
+    return lambda: next(asked, None) is None
 
 
 def digits_cells(*seeds: int, steps: int = 12) -> list[Cell]:
@@ -233,7 +297,7 @@ def test_several_at_a_time_are_the_same_runs(tmp_path: Path) -> None:
     ended = list(go(cells, tmp_path / "two", Watching(), lambda: False, jobs=2))
     assert sorted(e.cell.name for e in ended) == ["seed0", "seed1", "seed2"]
     assert unfinished(tmp_path / "two", cells) == []
-    assert told
+    assert sum(told) == 36
     list(go(cells[:1], tmp_path / "one", Reporter(), lambda: False))
     results = [json.loads((tmp_path / n / "seed0/result.json").read_text()) for n in ("one", "two")]
     assert results[0]["error"] == results[1]["error"]
@@ -245,13 +309,18 @@ def test_several_at_a_time_stop_together_and_go_on(
     monkeypatch.setattr("cclp.experiments.sweep.POLL_SECONDS", 0.05)
     cells = digits_cells(0, 1, 2, steps=100_000)
 
-    def begun() -> bool:
+    def some() -> bool:
         return any(steps_done(tmp_path, cell) for cell in cells)
 
     with pytest.raises(Stopped):
-        list(go(cells, tmp_path, Reporter(), begun, jobs=2))
+        list(go(cells, tmp_path, Reporter(), some, jobs=2))
     assert unfinished(tmp_path, cells) == cells
     assert list(tmp_path.glob("*/checkpoint/*.safetensors"))
+    begun = next(cell for cell in cells if steps_done(tmp_path, cell))
+    done = steps_done(tmp_path, begun)
+    with pytest.raises(Stopped):
+        list(go([begun], tmp_path, Reporter(), lambda: steps_done(tmp_path, begun) > done + 10))
+    assert done < steps_done(tmp_path, begun) < done + 200
 
 
 def test_a_run_that_diverges_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -261,10 +330,34 @@ def test_a_run_that_diverges_does_not_stop_the_others(tmp_path: Path) -> None:
     first, second = go([wild, tame], tmp_path, Reporter(), lambda: False)
     assert first.problem is not None
     assert "not finite" in first.problem
-    assert second == (tame, None)
+    assert second == Ended(tame)
+    (again,) = go([wild, tame], tmp_path, Reporter(), lambda: False)  # not tried again
+    assert again == first
+
+
+def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
+    (cell,) = digits_cells(0)
+    with pytest.raises(Stopped):
+        list(go([cell], tmp_path / "a", Reporter(), after(5)))
+    assert 0 < steps_done(tmp_path / "a", cell) <= 12
+    for folder in ("a", "b"):
+        list(go([cell], tmp_path / folder, Reporter(), lambda: False))
+    assert last_weights(tmp_path / "a/seed0") == last_weights(tmp_path / "b/seed0")
+
+
+def test_a_process_that_is_killed_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cclp.experiments.sweep._job", _die)
+    with pytest.raises(ValueError, match="the process of a run was killed"):
+        list(go(digits_cells(0, 1), tmp_path, Reporter(), lambda: False, jobs=2))
+
+
+def _die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_table_in_a_strange_folder(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("thesis")
     with pytest.raises(ValueError, match="exists and is no experiment"):
-        make_table("table1", [], {"recipe": "fast", "steps": None}, tmp_path)
+        make_table("table1", [], {"recipe": "fast"}, tmp_path)

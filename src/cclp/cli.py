@@ -647,10 +647,10 @@ def _run_sweep(
     cells = make_cells(
         options["recipe"],
         options["steps"],
-        options["data"] or all_data,
-        options["labels"] or ("few", "all"),
+        tuple(dict.fromkeys(options["data"] or all_data)),
+        tuple(dict.fromkeys(options["labels"] or ("few", "all"))),
         seeds=options["seeds"],
-        data_dir=None if folder is None else str(folder),
+        data_dir=None if folder is None else str(folder.resolve()),
         verify=not options["no_verify"],
     )
     if options["dry_run"]:
@@ -658,7 +658,7 @@ def _run_sweep(
         return
     from cclp.experiments.tables import reproduce
 
-    settings = {"recipe": options["recipe"], "steps": options["steps"]}
+    settings = {"recipe": options["recipe"]}
     run = partial(reproduce, name, cells, settings, jobs=options["jobs"])
     _reproduce(context, out, options["quiet"], run, budget)
 
@@ -700,7 +700,9 @@ def _reproduce(
                 )
             except Stopped:
                 report.say("Stopped, saved. The same command goes on with it.")
-                context.exit(128 + signalled.number if signalled() else 0)
+                if signalled():
+                    context.exit(128 + signalled.number)
+                claims = []
         for claim in claims:
             click.echo(f"{'holds' if claim.holds else 'FAILS'}: {claim.said} {claim.measured}.")
         report.tell("Drawing.")

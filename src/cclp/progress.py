@@ -109,6 +109,8 @@ class Bar(Speaking):
 
     def begin(self, title: str, done: int, steps: int) -> None:
         super().begin(title, done, steps)
+        if self.progress is not None:  # of the run before
+            self.progress.stop()
         whole = Column(no_wrap=True, min_width=2 * len(str(steps)) + 1)
         self.progress = Progress(
             MofNCompleteColumn(table_column=whole),

@@ -20,9 +20,8 @@ from cclp.experiments import table1
 from cclp.experiments.folder import Claim
 from cclp.experiments.grid import Grid
 from cclp.experiments.sweep import Cell
-from cclp.experiments.table1 import FEW, TITLES, Labels, recipe_of
+from cclp.experiments.table1 import FEW, TITLES, Labels
 from cclp.training.config import Config
-from cclp.training.recipe import Recipe
 
 CHAINS = (0, 1, 2, 3, 4, 6, 10, 20)  # 0: no SSL
 HELD_OUT = 10_000
@@ -30,9 +29,32 @@ BEST = range(3, 7)  # where the paper finds the least error
 BAND = 0.05, 0.25  # below S = 1, by its share
 
 
-def expected(settings: dict[str, Any], record: dict[str, Any]) -> Recipe:
-    """The recipe that a run of an ablation with these settings must have had."""
-    return replace(table1.expected(settings, record), chain_steps=record["chain_steps"])
+def cell(
+    recipe: str,
+    steps: int | None,
+    data: str,
+    labels: Labels,
+    chain: int,
+    seed: int,
+    data_dir: str | None = None,
+    verify: bool = True,
+) -> Cell:
+    """One run of the ablation."""
+    if chain not in CHAINS:
+        raise ValueError(f"S must be one of {CHAINS}, got {chain}")
+    method = "cclp" if chain else "supervised"
+    plain = table1.cell(recipe, steps, data, labels, method, seed, data_dir, verify).config
+    return Cell(
+        f"{data}-{FEW[data] if labels == 'few' else 'all'}-S{chain}-seed{seed}",
+        replace(plain, recipe=replace(plain.recipe, chain_steps=max(chain, 1)), held_out=HELD_OUT),
+    )
+
+
+def cell_like(recipe: str, config: Config) -> Cell:
+    """The cell that a run with such a configuration must be."""
+    labels: Labels = "all" if config.labels is None else "few"
+    chain = 0 if config.method == "supervised" else config.recipe.chain_steps
+    return cell(recipe, config.recipe.steps, config.data, labels, chain, config.seed)
 
 
 def cells(
@@ -46,19 +68,7 @@ def cells(
 ) -> list[Cell]:
     """The runs, seed by seed, so that an unfinished ablation is a fair one."""
     return [
-        Cell(
-            f"{name}-{FEW[name] if amount == 'few' else 'all'}-S{chain}-seed{seed}",
-            Config(
-                data=name,
-                recipe=replace(recipe_of(recipe, steps, name, amount), chain_steps=max(chain, 1)),
-                labels=FEW[name] if amount == "few" else None,
-                method="cclp" if chain else "supervised",
-                seed=seed,
-                held_out=HELD_OUT,
-                data_dir=data_dir,
-                verify=verify,
-            ),
-        )
+        cell(recipe, steps, name, amount, chain, seed, data_dir, verify)
         for seed in range(seeds)
         for name in data
         for amount in labels
@@ -68,17 +78,23 @@ def cells(
 
 def chain_of(record: dict[str, Any]) -> int:
     """S of a run; 0 without SSL."""
-    return 0 if record["method"] == "supervised" else int(record["chain_steps"])
+    return 0 if record["method"] == "supervised" else int(record["recipe"]["chain_steps"])
 
 
 def curves(records: list[dict[str, Any]]) -> dict[tuple[str, Labels], dict[int, list[float]]]:
     """Errors in % of all seeds, by data and labels, then by S in its order."""
     found: dict[tuple[str, Labels], dict[int, list[float]]] = {}
-    for record in sorted(records, key=lambda r: (list(FEW).index(r["data"]), chain_of(r))):
+    known = [record for record in records if record["error"] is not None]
+    for record in sorted(known, key=lambda r: (list(FEW).index(r["data"]), chain_of(r))):
         amount: Labels = "few" if record["labels"] == FEW[record["data"]] else "all"
         curve = found.setdefault((record["data"], amount), {})
         curve.setdefault(chain_of(record), []).append(100 * record["error"])
     return found
+
+
+def row(record: dict[str, Any]) -> tuple[str, ...]:
+    """To which runs of one length belong."""
+    return (name_of(record["data"], "few" if record["labels"] == FEW[record["data"]] else "all"),)
 
 
 def name_of(data: str, labels: Labels) -> str:
@@ -130,6 +146,9 @@ def grids(records: list[dict[str, Any]]) -> list[Grid]:
         ("", *("no SSL" if not s else f"S = {s}" for s in CHAINS)),
         [],
     )
+    failed = sum(record["error"] is None for record in records)
+    if failed:
+        table = table._replace(title=f"{table.title}; {failed} runs have diverged")
     for (data, amount), curve in curves(records).items():
         errors = (", ".join(f"{e:.2f}" for e in curve.get(s, [])) or "–" for s in CHAINS)
         table.rows.append((name_of(data, amount), *errors))
@@ -141,11 +160,12 @@ def comma_separated(records: list[dict[str, Any]]) -> str:
     table = io.StringIO(newline="")
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(["data", "labels", "chain_steps", "seed", "error_percent", "steps"])
-    for record in sorted(records, key=lambda r: (r["data"], r["labels"], chain_of(r), r["seed"])):
+    known = [record for record in records if record["error"] is not None]
+    for record in sorted(known, key=lambda r: (r["data"], r["labels"], chain_of(r), r["seed"])):
         writer.writerow(
             [
                 *(record["data"], record["labels"], chain_of(record), record["seed"]),
-                *(f"{100 * record['error']:.2f}", record["steps"]),
+                *(f"{100 * record['error']:.2f}", record["recipe"]["steps"]),
             ]
         )
     return table.getvalue()

@@ -74,10 +74,10 @@ def compare(
     cells = [  # seed by seed, so that an unfinished comparison is a fair one
         _cell(config, method, seed) for seed in seeds for method in methods
     ]
-    for cell, problem in go(cells, out / "runs", report, should_stop):
-        if problem is not None:
-            method, seed = cell.config.method, cell.config.seed
-            report.say(f"{method}, seed {seed}: {problem}. Going on with the others.")
+    for ended in go(cells, out / "runs", report, should_stop):
+        if ended.problem is not None:
+            method, seed = ended.cell.config.method, ended.cell.config.seed
+            report.say(f"{method}, seed {seed}: {ended.problem}. Going on with the others.")
             diverged.add((method, seed))
         write_results(out, methods, diverged)
     return write_results(out, methods, diverged)

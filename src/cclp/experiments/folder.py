@@ -153,8 +153,11 @@ def read_results(out: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def damage_named(out: Path) -> Iterator[None]:
+def damage_named(path: Path) -> Iterator[None]:
     """Where records are used: whatever they lack is a sentence about their file.
+
+    Args:
+        path: of the file, or of the experiment's directory.
 
     Raises:
         ValueError: instead of what is raised within for a record that is not as it should be.
@@ -162,4 +165,5 @@ def damage_named(out: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, IndexError, TypeError, AttributeError, ZeroDivisionError) as error:
-        raise ValueError(f"{out / RESULTS} is damaged: {error!r}") from error
+        file = path / RESULTS if path.is_dir() else path
+        raise ValueError(f"{file} is damaged: {error!r}") from error

@@ -8,20 +8,22 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from cclp.files import write_json
 from cclp.methods import make_methods
 from cclp.progress import Reporter
 from cclp.training.config import Config
-from cclp.training.directory import Metrics, read_json
+from cclp.training.directory import Metrics, read_json, read_run
 from cclp.user_code import is_user_code
 
 POLL_SECONDS = 1.0
+DIVERGED = "diverged.json"
 
 
 class Cell(NamedTuple):
@@ -46,30 +48,54 @@ class Ended(NamedTuple):
     Attributes:
         cell: which.
         problem: why it could not be finished; None if it was.
+        said: sentences for the user that came up on the way, if nobody has heard them yet.
     """
 
     cell: Cell
     problem: str | None = None
+    said: tuple[str, ...] = ()
 
 
 def steps_done(runs: Path, cell: Cell) -> int:
     """How far a run is, by what it has logged."""
-    folder = runs / cell.name
-    if (folder / "result.json").exists():
+    if not unfinished(runs, [cell]):
         return cell.steps
-    lines = Metrics(folder / "metrics.jsonl").lines()
+    lines = Metrics(runs / cell.name / "metrics.jsonl").lines()
     return int(lines[-1]["step"]) if lines else 0
 
 
 def unfinished(runs: Path, cells: Sequence[Cell]) -> list[Cell]:
-    """Those that have no result yet."""
-    return [cell for cell in cells if not (runs / cell.name / "result.json").exists()]
+    """Those that have not come to an end, good or bad."""
+    ends = ("result.json", DIVERGED)
+    return [cell for cell in cells if not any((runs / cell.name / end).exists() for end in ends)]
 
 
-def results(runs: Path) -> dict[str, dict[str, Any]]:
-    """Contents of result.json by name of the run, of all that are finished."""
-    found = sorted(runs.glob("*/result.json"))
-    return {path.parent.name: read_json(path.parent, "result.json") for path in found}
+def check_same(runs: Path, cells: Sequence[Cell]) -> None:
+    """Make sure that runs that were begun are those that are meant.
+
+    Raises:
+        ValueError: if one has other settings.
+    """
+    for cell in cells:
+        folder = runs / cell.name
+        if (folder / "config.json").exists():
+            unlike = differences(read_run(folder)[1], cell.config)
+            if unlike:
+                raise ValueError(f"{folder} has other settings: {unlike}")
+
+
+def differences(found: Config, wanted: Config) -> str:
+    """Between two runs, in words: of what makes them the same run on whatever machine."""
+    names = ("data", "labels", "method", "settings", "seed")
+    pairs = [(name, getattr(found, name), getattr(wanted, name)) for name in names]
+    pairs.append(("held_out", found.held_out or 0, wanted.held_out or 0))
+    pairs += [
+        (field.name, getattr(found.recipe, field.name), getattr(wanted.recipe, field.name))
+        for field in fields(wanted.recipe)
+    ]
+    return ", ".join(
+        f"{name} {mine} instead of {other}" for name, mine, other in pairs if mine != other
+    )
 
 
 def go(
@@ -82,7 +108,8 @@ def go(
 ) -> Iterator[Ended]:
     """Train what is not finished; yields as soon as a run ends.
 
-    A run whose loss does not stay finite has ended too, without a result.
+    A run whose loss does not stay finite has ended too: it holds a ``diverged.json``, and is not
+    tried again as long as that is there.
 
     Args:
         cells: in this order.
@@ -94,17 +121,29 @@ def go(
         jobs: so many at a time, in processes of their own that share the cores.
 
     Raises:
-        ValueError: for a run that cannot be begun or gone on with.
+        ValueError: for a run that cannot be begun or gone on with, or whose process was killed.
         cclp.training.run.Stopped: if ``should_stop`` said so; all is saved.
     """
+    from cclp.training.run import Stopped
+
+    check_same(runs, cells)
     todo = unfinished(runs, cells)
-    if jobs == 1:
-        for number, cell in enumerate(todo, 1):
-            if len(todo) > 1:
-                report.tell(f"Run {number} of {len(todo)}: {cell.name}")
-            yield _run(cell, runs, report, should_stop, command)
-    else:
+    for cell in cells:
+        if (runs / cell.name / DIVERGED).exists():
+            yield Ended(cell, str(read_json(runs / cell.name, DIVERGED).get("problem")))
+    if jobs > 1:
         yield from _together(todo, runs, report, should_stop, command, jobs)
+        return
+    total = sum(cell.steps for cell in cells)
+    for number, cell in enumerate(todo, 1):
+        if should_stop():
+            raise Stopped("Stopped.")
+        if len(todo) > 1:
+            done = sum(steps_done(runs, one) for one in cells)
+            report.tell(
+                f"Run {number} of {len(todo)}: {cell.name} ({done / total:.0%} of all steps done)"
+            )
+        yield _run(cell, runs, report, should_stop, command)
 
 
 def _run(
@@ -128,6 +167,7 @@ def _run(
         else:
             train(config, folder, report, should_stop, command)
     except FloatingPointError as problem:
+        write_json(folder / DIVERGED, {"problem": str(problem)})
         return Ended(cell, str(problem))
     return Ended(cell)
 
@@ -141,42 +181,68 @@ def _together(
     jobs: int,
 ) -> Iterator[Ended]:
     """Several at a time, with one progress for all."""
-    from joblib import Parallel, delayed
+    from joblib import Parallel, cpu_count, delayed
+    from joblib.externals.loky.process_executor import BrokenProcessPool
 
     from cclp.training.run import Stopped
 
     total = sum(cell.steps for cell in todo)
-    threads = max(1, (os.cpu_count() or 1) // jobs)
+    threads = max(1, cpu_count() // jobs)
+    stopped = False
     with ExitStack() as stack:
         advance = stack.enter_context(report.work(f"{len(todo)} runs, {jobs} at a time", total))
         flag = Path(stack.enter_context(tempfile.TemporaryDirectory()), "stop")
         stack.enter_context(_watching(todo, runs, advance, should_stop, flag))
-        stopped = False
-        for ended in Parallel(n_jobs=jobs, return_as="generator_unordered")(
-            delayed(_job)(cell, runs, threads, flag, command) for cell in todo
-        ):
-            if ended is None:
-                stopped = True
-            else:
+        work = (delayed(_job)(cell, runs, threads, flag, os.getpid(), command) for cell in todo)
+        try:
+            for ended in Parallel(jobs, return_as="generator_unordered", batch_size=1)(work):
+                if ended is None:
+                    stopped = True
+                    continue
+                for sentence in ended.said:
+                    report.say(f"{ended.cell.name}: {sentence}")
                 yield ended
-        if stopped:
-            raise Stopped("Stopped, saved.")
+        except BrokenProcessPool:
+            raise ValueError(
+                "the process of a run was killed (was there too little memory for this many "
+                "--jobs?): the same command goes on"
+            ) from None
+    if stopped:
+        raise Stopped("Stopped.")
 
 
-def _job(cell: Cell, runs: Path, threads: int, flag: Path, command: str | None) -> Ended | None:
+class _Remembering(Reporter):
+    """Keeps what should not be missed."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def _job(
+    cell: Cell, runs: Path, threads: int, flag: Path, parent: int, command: str | None
+) -> Ended | None:
     """One run in a process of its own; None if it was stopped."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the parent says when to stop
     import torch
 
     from cclp.training.run import Stopped
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    def should_stop() -> bool:
+        return flag.exists() or os.getppid() != parent
+
     torch.set_num_threads(threads)
-    if flag.exists():
+    report = _Remembering()
+    if should_stop():
         return None
     try:
-        return _run(cell, runs, Reporter(), flag.exists, command)
+        ended = _run(cell, runs, report, should_stop, command)
     except Stopped:
         return None
+    return ended._replace(said=tuple(report.said))
 
 
 @contextmanager
@@ -189,17 +255,22 @@ def _watching(
 ) -> Iterator[None]:
     """Meanwhile a thread shows how far the runs are, and raises the flag when it is time."""
     over = threading.Event()
+    shown = 0
+
+    def show() -> None:
+        nonlocal shown
+        with suppress(OSError, ValueError, KeyError, TypeError):  # a line being written: next time
+            now = sum(steps_done(runs, cell) for cell in todo)
+            advance(now - shown)
+            shown = now
 
     def watch() -> None:
-        before = sum(steps_done(runs, cell) for cell in todo)
-        advance(before)
         while not over.wait(POLL_SECONDS):
             if should_stop():
                 flag.touch()
-            now = sum(steps_done(runs, cell) for cell in todo)
-            advance(now - before)
-            before = now
+            show()
 
+    show()
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
@@ -207,6 +278,7 @@ def _watching(
     finally:
         over.set()
         thread.join()
+        show()
 
 
 def seconds_per_step(config: Config, shape: tuple[int, ...], num_classes: int) -> float:
@@ -216,7 +288,7 @@ def seconds_per_step(config: Config, shape: tuple[int, ...], num_classes: int) -
     from cclp.training.loop import cclp_settings, make_net, own_randomness, set_up, train_steps
     from cclp.training.machine import make_fabric
 
-    recipe, form = config.recipe, Form(tuple(map(str, range(num_classes))), shape)
+    recipe, form = replace(config.recipe, steps=2), Form(tuple(map(str, range(num_classes))), shape)
     each = max(recipe.per_class, -(-recipe.unlabeled_batch // num_classes), 1)
     y = np.tile(np.arange(num_classes), each)
     x = np.random.default_rng(0).integers(0, 256, (len(y), *shape), np.uint8)
@@ -258,13 +330,17 @@ class Estimate(NamedTuple):
 
 
 def estimate(cells: Sequence[Cell], runs: Path, report: Reporter) -> Iterator[Estimate]:
-    """How long each run will take here, by timing one step of its kind."""
+    """How long each run will take here, by timing one step of its kind.
+
+    Evaluations and priors come on top.
+    """
+    check_same(runs, cells)
     timed: dict[tuple[object, ...], float] = {}
     for cell in cells:
-        done, recipe = steps_done(runs, cell), cell.config.recipe
-        if done == cell.steps:
+        if not unfinished(runs, [cell]):
             yield Estimate(cell, "finished", 0.0)
             continue
+        done, recipe = steps_done(runs, cell), cell.config.recipe
         kind = cell.config.data, cell.config.method, replace(recipe, steps=1)
         if kind not in timed:
             report.tell(f"Timing a step: {cell.config.method} on {cell.config.data}.")

@@ -10,8 +10,10 @@
 
 import csv
 import io
+import json
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
@@ -27,18 +29,28 @@ FEW = {"mnist": 100, "svhn": 1000, "cifar10": 4000}
 TITLES = {"mnist": "MNIST", "svhn": "SVHN", "cifar10": "CIFAR-10"}
 METHODS = ("supervised", "lba", "cclp")
 PAPER_SEEDS = 10
+PRECISIONS = {"32": "float32", "bf16": "bfloat16"}
 
 
 class Value(NamedTuple):
-    """An error in %, with its spread over seeds if there is one."""
+    """An error in %, with its spread over seeds if there is one.
+
+    Attributes:
+        mean: not a number if every run has diverged.
+        deviation: over seeds.
+        seeds: that it is the mean of.
+        diverged: so many more.
+    """
 
     mean: float
     deviation: float | None = None
     seeds: int | None = None
+    diverged: int = 0
 
     def __str__(self) -> str:
         spread = "" if self.deviation is None else f" ± {self.deviation:.2f}"
-        return f"{self.mean:.2f}{spread}"
+        failed = f", {self.diverged} diverged" if self.diverged else ""
+        return ("–" if math.isnan(self.mean) else f"{self.mean:.2f}{spread}") + failed
 
 
 class Column(NamedTuple):
@@ -139,10 +151,36 @@ def recipe_of(name: str, steps: int | None, data: str, labels: Labels) -> Recipe
     return made if steps is None else replace(made, steps=steps)
 
 
-def expected(settings: dict[str, Any], record: dict[str, Any]) -> Recipe:
-    """The recipe that a run of a table with these settings must have had."""
-    amount = column_of(record).labels
-    return recipe_of(settings["recipe"], settings["steps"], record["data"], amount)
+def cell(
+    recipe: str,
+    steps: int | None,
+    data: str,
+    labels: Labels,
+    method: str,
+    seed: int,
+    data_dir: str | None = None,
+    verify: bool = True,
+) -> Cell:
+    """One run of the table."""
+    amount = FEW[data] if labels == "few" else None
+    return Cell(
+        f"{data}-{amount or 'all'}-{file_name(method)}-seed{seed}",
+        Config(
+            data=data,
+            recipe=recipe_of(recipe, steps, data, labels),
+            labels=amount,
+            method=method,
+            seed=seed,
+            data_dir=data_dir,
+            verify=verify,
+        ),
+    )
+
+
+def cell_like(recipe: str, config: Config) -> Cell:
+    """The cell that a run with such a configuration must be."""
+    labels: Labels = "all" if config.labels is None else "few"
+    return cell(recipe, config.recipe.steps, config.data, labels, config.method, config.seed)
 
 
 def cells(
@@ -158,18 +196,7 @@ def cells(
     """The runs of a table, seed by seed, so that an unfinished one is a fair one."""
     check_methods(methods)
     return [
-        Cell(
-            f"{name}-{FEW[name] if amount == 'few' else 'all'}-{file_name(method)}-seed{seed}",
-            Config(
-                data=name,
-                recipe=recipe_of(recipe, steps, name, amount),
-                labels=FEW[name] if amount == "few" else None,
-                method=method,
-                seed=seed,
-                data_dir=data_dir,
-                verify=verify,
-            ),
-        )
+        cell(recipe, steps, name, amount, method, seed, data_dir, verify)
         for seed in range(seeds)
         for name in data
         for amount in labels
@@ -179,21 +206,28 @@ def cells(
 
 def column_of(record: dict[str, Any]) -> Column:
     """Where a run belongs."""
-    few = record["labels"] == FEW[record["data"]]
+    few = record["labels"] == FEW[record["data"]]  # else all
     supervised = not few and record["method"] == "supervised"
     return Column(record["data"], "few" if few else "all", ssl=not supervised)
 
 
+def row(record: dict[str, Any]) -> tuple[str, ...]:
+    """To which runs of one length belong."""
+    return record["method"], column_of(record).title
+
+
 def values(records: list[dict[str, Any]]) -> dict[tuple[str, Column], Value]:
     """Errors by method and column, over seeds."""
-    errors: dict[tuple[str, Column], list[float]] = {}
+    groups: dict[tuple[str, Column], list[float | None]] = {}
     for record in records:
-        key = record["method"], column_of(record)
-        errors.setdefault(key, []).append(100 * record["error"])
-    return {
-        key: Value(fmean(found), stdev(found) if len(found) > 1 else None, len(found))
-        for key, found in errors.items()
-    }
+        groups.setdefault((record["method"], column_of(record)), []).append(record["error"])
+    found = {}
+    for key, group in groups.items():
+        errors = [100 * error for error in group if error is not None]
+        deviation = stdev(errors) if len(errors) > 1 else None
+        mean = fmean(errors) if errors else math.nan
+        found[key] = Value(mean, deviation, len(errors), len(group) - len(errors))
+    return found
 
 
 def rows(records: list[dict[str, Any]]) -> list[Row]:
@@ -225,20 +259,34 @@ def beside(records: list[dict[str, Any]]) -> list[Beside]:
 def _differs(records: list[dict[str, Any]]) -> str:
     """What the runs of a cell have not in common with the paper's, in words."""
     first = records[0]
-    column = column_of(first)
-    theirs = make_recipe("paper", first["data"], all_labels=column.labels == "all")
-    parts = []
-    if first["steps"] != theirs.steps:
-        parts.append(f"{first['steps']:,} steps instead of {theirs.steps:,}")
-    if first["net"] != theirs.net:
-        parts.append(f"net {first['net']}")
-    if first["prior"] and "cclp" in method_parts(first["method"]):
-        parts.append("a prior")
-    if not all(record["verified"] for record in records):
-        parts.append("not the published files")
-    if len(records) != PAPER_SEEDS:
-        parts.append(f"{len(records)} seeds instead of {PAPER_SEEDS}")
-    return ", ".join(parts) or "nothing that we know of"
+    labels, ours = column_of(first).labels, first["recipe"]
+    made = make_recipe("paper", first["data"], all_labels=labels == "all")
+    theirs = json.loads(json.dumps(asdict(made)))
+
+    def other(*names: str) -> bool:
+        return any(ours[name] != theirs[name] for name in names)
+
+    known = "" if labels == "few" else " (not published for all labels)"
+    with_prior = ours["prior"] > 0 and "cclp" in method_parts(first["method"])
+    seeds = len([record for record in records if record["error"] is not None])
+    machines = {record["environment"]["machine"]["processor"] for record in records}
+    precisions = {PRECISIONS.get(record["precision"], "?") for record in records}
+    parts = {
+        f"{ours['steps']:,} steps instead of {theirs['steps']:,}{known}": other("steps"),
+        f"net {ours['net']}": other("net"),
+        f"{10 * ours['per_class']} + {ours['unlabeled_batch']} images a step instead of "
+        f"{10 * theirs['per_class']} + {theirs['unlabeled_batch']}": other(
+            "per_class", "unlabeled_batch"
+        ),
+        "another course of the learning rate": other("learning_rate", "schedule"),
+        "a prior": with_prior,
+        "batch norm settled": other("settle"),
+        "other settings of the loss": other("weight", "chain_steps", "similarity"),
+        "not the published files": not all(record["verified"] for record in records),
+        f"{seeds} of {PAPER_SEEDS} seeds": seeds != PAPER_SEEDS,
+        f"{' and '.join(sorted(precisions))} on {' and '.join(sorted(machines))}": True,
+    }
+    return ", ".join(part for part, differs in parts.items() if differs)
 
 
 def claims(records: list[dict[str, Any]]) -> list[Claim]:
@@ -259,7 +307,7 @@ def claims(records: list[dict[str, Any]]) -> list[Claim]:
             (("cclp", everything), ("lba", everything), "LBA", "all labels"),
         ]
         for ours, other, name, amount in pairs:
-            if ours in found and other in found:
+            if all(key in found and found[key].seeds for key in (ours, other)):
                 made.append(
                     Claim(
                         f"The paper: on {TITLES[data]} with {amount}, CCLP makes fewer mistakes "
@@ -305,7 +353,17 @@ def comma_separated(records: list[dict[str, Any]]) -> str:
     table = io.StringIO(newline="")
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(
-        ["model", "measured", "data", "labels", "ssl", "error_percent", "deviation", "seeds"]
+        [
+            "model",
+            "measured",
+            "data",
+            "labels",
+            "ssl",
+            "error_percent",
+            "deviation",
+            "seeds",
+            "diverged",
+        ]
     )
     for row in rows(records):
         for column, value in row.values.items():

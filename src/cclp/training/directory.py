@@ -71,19 +71,23 @@ def create(out: Path, about: dict[str, Any]) -> None:
         raise _never_overwritten(out) from None
 
 
+class InUse(ValueError):  # noqa: N818 - it says what is the matter
+    """Another process is working in a directory."""
+
+
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
     """Hold a directory for this process alone; the lock goes when the process does.
 
     Raises:
-        ValueError: if another process has it.
+        InUse: if another process has it.
     """
     directory = os.open(out, os.O_RDONLY)
     try:
         try:
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"{out} is in use: another process is working in it") from None
+            raise InUse(f"{out} is in use: another process is working in it") from None
         yield
     finally:
         os.close(directory)

@@ -5,7 +5,6 @@ other, a pixel or two away. The image distortion model (Keysers et al. 2007) let
 for its counterpart on its own.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,16 +13,17 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cclp.training.gradients import shrink, steepest_gradients
+from cclp.training.gradients import batches, shrink, steepest_gradients
 
 REACH = 2  # pixels, in both directions
 _EDGE = REACH + 1  # and the surroundings of a counterpart
 _PAIRS = 512  # at a time
-_BATCH = 1000
 
 
-def bent_distances(images: NDArray[Any], index: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Distances from every image to some of the others.
+def bent_distances(
+    images: NDArray[Any], chosen: NDArray[np.int64], index: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Distances from every chosen image to some of the others.
 
     A pixel is compared by the directions of the gradients in the 3 × 3 pixels around it, with all
     pixels of the other image up to two away, and the best counts. Not symmetric: every pixel of the
@@ -32,39 +32,40 @@ def bent_distances(images: NDArray[Any], index: NDArray[np.int64]) -> NDArray[np
 
     Args:
         images: (N, channels, height, width).
-        index: others for each image, (N, K).
+        chosen: n of them.
+        index: others for each, as places among the chosen, (n, K).
 
     Returns:
-        (N, K).
+        (n, K).
 
     Example:
         >>> bar = np.zeros((3, 1, 16, 16))
         >>> bar[0, :, :, 4:6] = bar[1, :, :, 5:7] = bar[2, :, 4:6] = 1
-        >>> moved, turned = bent_distances(bar, np.array([[1, 2], [0, 2], [0, 1]]))[0]
+        >>> others = np.array([[1, 2], [0, 2], [0, 1]])
+        >>> moved, turned = bent_distances(bar, np.arange(3), others)[0]
         >>> bool(moved < 0.1 * turned)
         True
     """
-    fields = torch.cat(list(_fields(images)))
+    fields = torch.cat([_fields(x) for x in batches(images, chosen)])
     distances = np.empty(index.shape, np.float32)
     rows = max(1, _PAIRS // index.shape[1])
     for start in range(0, len(index), rows):
         part = index[start : start + rows]
         of = fields[start : start + len(part)].repeat_interleave(part.shape[1], 0)
         to = fields[torch.from_numpy(part.ravel())]
-        distances[start : start + rows] = _squares(of, to).clamp(min=0).sqrt().view(part.shape)
+        distances[start : start + rows] = _squares(of, to).sqrt().view(part.shape)
     return distances
 
 
-def _fields(images: NDArray[Any]) -> Iterator[Tensor]:
+def _fields(x: Tensor) -> Tensor:
     """Directions of the gradients, (n, 2, height, width) in half precision, of length one in all.
 
     Twice the angle, so that opposite gradients are the same; the root of their size.
     """
-    for start in range(0, len(images), _BATCH):
-        x = shrink(torch.tensor(images[start : start + _BATCH], dtype=torch.float32))
-        size, angle = steepest_gradients(F.avg_pool2d(x, 3, 1, padding=1, count_include_pad=False))
-        field = size.sqrt() * torch.cat([torch.cos(2 * angle), torch.sin(2 * angle)], 1)
-        yield F.normalize(field.flatten(1)).view(field.shape).half()
+    smooth = F.avg_pool2d(shrink(x), 3, 1, padding=1, count_include_pad=False)
+    size, angle = steepest_gradients(smooth)
+    field = size.sqrt() * torch.cat([torch.cos(2 * angle), torch.sin(2 * angle)], 1)
+    return F.normalize(field.flatten(1)).view(field.shape).half()
 
 
 def _squares(of: Tensor, to: Tensor) -> Tensor:

@@ -58,11 +58,16 @@ def gradient_histograms(images: NDArray[Any]) -> NDArray[np.float32]:
     return np.concatenate(list(_parts(images, np.arange(len(images)))))
 
 
-def _parts(images: NDArray[Any], index: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
-    """Histograms of some of the images, a batch at a time."""
+def batches(images: NDArray[Any], index: NDArray[np.int64]) -> Iterator[Tensor]:
+    """Some of the images, so many at a time as there is memory for in any case."""
     rows = max(1, min(_BATCH, _BATCH_VALUES // math.prod(images.shape[1:])))
     for start in range(0, len(index), rows):
-        batch = torch.tensor(images[index[start : start + rows]], dtype=torch.float32)
+        yield torch.tensor(images[index[start : start + rows]], dtype=torch.float32)
+
+
+def _parts(images: NDArray[Any], index: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+    """Histograms of some of the images, a batch at a time."""
+    for batch in batches(images, index):
         yield _histograms(batch).numpy()
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import cg
 from scipy.stats import binom
 from sklearn.decomposition import PCA
@@ -23,7 +24,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from cclp.data.splits import Split
 from cclp.files import write_bytes
-from cclp.training.distortion import bent_distances
+from cclp.training.distortion import REACH, bent_distances
 from cclp.training.gradients import SMALLEST_SIDE, gradient_components
 
 NEIGHBOURS = 5
@@ -35,7 +36,7 @@ MOST_DIMENSIONS = 64
 MOST_NODES = 60_000
 SAME_UNIT = 10.0
 _TOLERANCE = 1e-12  # far from any label F is small, and still decides
-_ROOT_TOLERANCE = 1e-6  # of eᵀA⁻¹e the error is the square of that of A⁻¹e
+_ROOT_TOLERANCE = 1e-7  # of eᵀA⁻¹e the error is the square of that of A⁻¹e
 _LEAST_AFFINITY = 1e-6  # so that an outlier has neighbours
 _LARGEST = 1e15
 _DIGEST = 32  # bytes
@@ -43,6 +44,13 @@ _VERSION = 2  # of the neighbours: another number, and they are searched for aga
 
 
 Neighbours = tuple[NDArray[np.floating], NDArray[np.int64]]
+
+
+class Images(NamedTuple):
+    """Some of many images."""
+
+    all: NDArray[Any]
+    chosen: NDArray[np.int64]
 
 
 class LeftOut(NamedTuple):
@@ -105,7 +113,7 @@ class LabelGraph:
         distinct, self.first, self.place = np.unique(
             self.points[self.nodes], axis=0, return_index=True, return_inverse=True
         )
-        images = x[self.nodes][self.first] if _are_images(x) else None
+        images = Images(x, self.nodes[self.first]) if _are_images(x) else None
         self.walk = _walk(*_neighbours(distinct, images, cache)) if len(distinct) > 1 else None
 
     def spread(self, z: NDArray[Any] | None = None) -> NDArray[np.float32]:
@@ -148,11 +156,14 @@ class LabelGraph:
             return LeftOut(0, 0)
         system, F = self._alone
         right, mass, added = 0, F.sum(0), _solve(system, np.ones(len(F)))
+        island = connected_components(self.walk)[1][self.place]
         for i in tried:
             of, node = classes[i], self.place[i]
             itself = _solve(system, np.eye(1, len(F), node)[0], _ROOT_TOLERANCE)[node]
+            others = labels[island == island[i], of].sum() - 1
             rest, left = F[node].copy(), mass.copy()
-            rest[of], left[of] = max(rest[of] - itself, 0), left[of] - added[node]
+            rest[of] = max(rest[of] - itself, 0) if others else 0  # and no rounding error
+            left[of] -= added[node]
             right += int(rest[of] > 0 and (rest * _scale(counts - labels[i], left)).argmax() == of)
         return LeftOut(right, len(tried))
 
@@ -299,18 +310,19 @@ def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _neighbours(
-    points: NDArray[np.float32], images: NDArray[Any] | None, cache: Path | None
+    points: NDArray[np.float32], images: Images | None, cache: Path | None
 ) -> Neighbours:
     """Distances and indices of each point's nearest, (N, 5); kept if there is a cache.
 
     Args:
         points: vectors, (N, F).
-        images: that they are components of, if they are.
+        images: whose components they are, if they are.
         cache: folder.
     """
     if cache is None:
         return _nearest(points, images)
-    about = f"{_VERSION} {images is None} {points.shape}".encode()
+    how = NEIGHBOURS if images is None else (NEIGHBOURS, CANDIDATES, REACH)
+    about = f"{_VERSION} {how} {points.shape}".encode()
     path = cache / hashlib.sha256(about + points.tobytes()).hexdigest()
     with suppress(OSError, ValueError):
         content = path.read_bytes()
@@ -326,11 +338,11 @@ def _neighbours(
     return distance, index
 
 
-def _nearest(points: NDArray[np.float32], images: NDArray[Any] | None) -> Neighbours:
+def _nearest(points: NDArray[np.float32], images: Images | None) -> Neighbours:
     if images is None:
         return _search(points, NEIGHBOURS)
     _, index = _search(points, CANDIDATES)
-    distance = bent_distances(images, index)
+    distance = bent_distances(images.all, images.chosen, index)
     order = distance.argsort(1)[:, :NEIGHBOURS]
     return np.take_along_axis(distance, order, 1), np.take_along_axis(index, order, 1)
 
@@ -346,7 +358,8 @@ def _walk(distance: NDArray[np.floating], index: NDArray[np.int64]) -> sparse.cs
     count, neighbours = index.shape
     scale = distance[:, -1]
     width = scale[:, None] * scale[index]
-    ratio = np.divide(distance**2, width, out=np.zeros_like(width), where=width > 0)
+    nothing = np.where(distance > 0, np.inf, 0)  # where a neighbourhood has no size
+    ratio = np.divide(distance**2, width, out=nothing, where=width > 0)
     affinity = np.exp(-ratio).clip(_LEAST_AFFINITY)
     rows = np.arange(0, count * neighbours + 1, neighbours)
     W = sparse.csr_matrix((affinity.ravel(), index.ravel(), rows), (count, count))
