@@ -10,7 +10,7 @@ import pytest
 
 from cclp.experiments.compare import compare, markdown, write_results
 from cclp.training.run import Stopped
-from tests.runs import tiny_config
+from tests.runs import tiny_config, write_mnist
 from tests.test_cli import call
 from tests.test_run import Heard, after
 
@@ -164,6 +164,16 @@ def test_mistakes(
     assert call("compare", "digits", *arguments.split()) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_nobody_has_a_prior_unless_asked_for(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "data")
+    common = ["compare", "mnist", "--methods", "supervised", "--seeds", "1", "--steps", "1"]
+    common += ["--labels", "20", "--data-dir", str(tmp_path / "data"), "--no-verify", "--quiet"]
+    for name, given in (("short", []), ("fast", ["--recipe", "fast"])):
+        assert call(*common, *given, "--out", str(tmp_path / name)) == 0
+        about = json.loads((tmp_path / name / "compare.json").read_text())
+        assert about["config"]["recipe"]["name"] == name
 
 
 def test_what_is_not_known_is_a_dash() -> None:
