@@ -60,6 +60,16 @@ def test_bar() -> None:
         assert part in shown
 
 
+def test_runs_one_after_the_other_leave_the_terminal_as_it_was() -> None:
+    text = io.StringIO()
+    with Bar(Console(file=text, force_terminal=True, width=100)) as report:
+        for seed in range(3):
+            report.begin(f"run {seed}", 0, 1)
+            report.step(1, {}, 0.1)
+    hide, show = "\x1b[?25l", "\x1b[?25h"
+    assert text.getvalue().count(hide) == text.getvalue().count(show) == 3
+
+
 def test_quiet_says_warnings_only() -> None:
     screen = console(terminal=True)
     play(Speaking(screen))
