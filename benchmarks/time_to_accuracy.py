@@ -10,7 +10,6 @@ Needs MNIST: ``cclp data fetch mnist``.
 """
 
 import argparse
-import json
 import os
 import re
 from dataclasses import replace
@@ -18,12 +17,12 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from cclp.experiments.sweep import Cell, go
 from cclp.files import check_marks, write_between, write_bytes, write_json
 from cclp.progress import Reporter, make_reporter
 from cclp.training.config import Config
 from cclp.training.directory import Metrics, read_json
 from cclp.training.recipe import Recipe, make_recipe
-from cclp.training.run import resume, train
 
 FAILED = 0.03
 MARKS = {
@@ -61,12 +60,14 @@ def outcome(config: Config, name: str, work: Path, report: Reporter) -> dict[str
     """Of one run, which is trained to its end.
 
     Raises:
-        ValueError: if there is a run of that name with another recipe.
+        ValueError: if there is a run of that name with other settings.
+        FloatingPointError: if it diverges.
     """
     run = work / file_name(name, config.seed)
-    result = resume(run, report) if (run / "config.json").exists() else train(config, run, report)
-    if result["recipe"] != json.loads(json.dumps(config.to_json()["recipe"])):
-        raise ValueError(f"{run} was trained with another recipe: remove it")
+    for ended in go([Cell(run.name, config)], work, report, lambda: False):
+        if ended.problem is not None:
+            raise FloatingPointError(ended.problem)
+    result = read_json(run, "result.json")
     lines = [line for line in Metrics(run / "metrics.jsonl").lines() if "error" in line]
     return {
         "variant": name,

@@ -549,9 +549,18 @@ def reproduce_overhead(context: click.Context, out: Path | None, quiet: bool) ->
     _reproduce(context, out or Path("runs", "overhead"), quiet, overhead.reproduce)
 
 
-def _sweep(data: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Options of experiments that are many runs of cclp train, on that data unless said."""
+def _sweep(
+    data: str, seeds: int, recipe: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options of experiments that are many runs of cclp train, with these defaults."""
     options = (
+        click.option("--seeds", type=int, default=seeds, help="So many labeled sets."),
+        click.option(
+            "--recipe",
+            type=click.Choice(["paper", "short", "fast"]),
+            default=recipe,
+            help="As in cclp train.",
+        ),
         click.option(
             "--data",
             type=click.Choice(["mnist", "svhn", "cifar10"]),
@@ -583,12 +592,8 @@ def _sweep(data: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     default="supervised,lba,cclp",
     help="Names with commas between them, as in cclp compare.",
 )
-@click.option("--seeds", type=int, default=3, help="So many labeled sets.")
-@click.option(
-    "--recipe", type=click.Choice(["paper", "short", "fast"]), default="fast", show_default=True
-)
 @_experiment_out("table1")
-@_sweep("all three")
+@_sweep("all three", seeds=3, recipe="fast")
 @click.pass_context
 def reproduce_table1(context: click.Context, /, methods: str, **options: Any) -> None:
     """Errors on MNIST, SVHN and CIFAR-10 with few and all labels (Table 1).
@@ -609,12 +614,8 @@ def reproduce_table1(context: click.Context, /, methods: str, **options: Any) ->
 
 
 @reproduce.command("ablation", short_help="Figure 4: error against the length of the chains.")
-@click.option("--seeds", type=int, default=1, help="So many labeled sets.")
-@click.option(
-    "--recipe", type=click.Choice(["paper", "short", "fast"]), default="short", show_default=True
-)
 @_experiment_out("ablation")
-@_sweep("mnist")
+@_sweep("mnist", seeds=1, recipe="short")
 @click.pass_context
 def reproduce_ablation(context: click.Context, /, **options: Any) -> None:
     """Error on 10,000 held-out training images against the longest chain, S.

@@ -27,7 +27,6 @@ from cclp.training.recipe import Recipe, make_recipe
 Labels = Literal["few", "all"]
 FEW = {"mnist": 100, "svhn": 1000, "cifar10": 4000}
 TITLES = {"mnist": "MNIST", "svhn": "SVHN", "cifar10": "CIFAR-10"}
-METHODS = ("supervised", "lba", "cclp")
 PAPER_SEEDS = 10
 PRECISIONS = {"32": "float32", "bf16": "bfloat16"}
 
@@ -250,7 +249,7 @@ def beside(records: list[dict[str, Any]]) -> list[Beside]:
     lines = []
     for (method, column), ours in values(records).items():
         paper = PAPER[BESIDE[method]].get(column) if method in BESIDE else None
-        if paper is not None and (method != "supervised" or not column.ssl):
+        if paper is not None and ours.seeds and (method != "supervised" or not column.ssl):
             mine = [r for r in records if r["method"] == method and column_of(r) == column]
             lines.append(Beside(column, method, ours, paper, _differs(mine)))
     return sorted(lines, key=lambda line: (COLUMNS.index(line.column), line.method))
