@@ -30,7 +30,7 @@ from cclp.files import write_json
 from cclp.progress import Reporter
 from cclp.training.config import Config
 from cclp.training.loop import train_steps
-from cclp.training.machine import environment, fabric_precision
+from cclp.training.machine import environment, fabric_precision, make_fabric
 from cclp.training.recipe import make_recipe
 from cclp.training.run import Run
 
@@ -83,12 +83,17 @@ def seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - begun
 
 
+def new_run(folder: Path, config: Config, data: Dataset) -> Run:
+    """A training that is set up, on one device."""
+    return Run(make_fabric("auto", "auto"), folder, config, data, Reporter())
+
+
 def measure(turns: int) -> dict[str, Any]:
     """Times of both kinds of step, taking turns."""
     config = Config(data="mnist", recipe=make_recipe("paper", "mnist"))
     data = random_data("mnist")
     with tempfile.TemporaryDirectory() as folder:
-        loop, bare = (Run(Path(folder), config, data, Reporter()) for _ in range(2))
+        loop, bare = (new_run(Path(folder), config, data) for _ in range(2))
         steps = train_steps(
             loop.fabric, *loop.training[2:], data.train_x, data.train_y,
             config.recipe, config.seed,
@@ -124,7 +129,7 @@ def efficiency(name: str, turns: int) -> dict[str, float]:
     """A step of the paper's recipe, with all the loop does, over its products at their peak."""
     config, data = Config(data=name, recipe=make_recipe("paper", name)), random_data(name)
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(Path(folder), config, data, Reporter())
+        run = new_run(Path(folder), config, data)
         steps = train_steps(
             run.fabric, *run.training[2:], data.train_x, data.train_y,
             config.recipe, config.seed,

@@ -19,6 +19,7 @@ from cclp.progress import Reporter
 from cclp.training import run as module
 from cclp.training.config import Config
 from cclp.training.directory import create, locked
+from cclp.training.machine import make_fabric
 from cclp.training.recipe import make_recipe
 from cclp.training.run import Stopped, resume, train
 from tests.runs import last_weights, metrics, tiny_config, write_mnist
@@ -89,7 +90,7 @@ def test_the_directory_says_everything(finished: Path) -> None:
 
 def test_the_reported_error_is_that_of_the_last_weights(finished: Path) -> None:
     data, config = load("digits"), tiny_config()
-    run = module.Run(finished, config, data, Reporter())
+    run = module.Run(make_fabric("cpu", "32"), finished, config, data, Reporter())
     state = load_file(max((finished / "checkpoint").glob("*.safetensors")))
     run.objective.load_state_dict(
         {k.removeprefix("objective."): v for k, v in state.items() if k.startswith("objective.")}
@@ -290,9 +291,11 @@ def test_data_that_moved(tmp_path: Path) -> None:
     assert resume(tmp_path / "run", data_dir=tmp_path / "new")["error"] < 1
 
 
-def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_number_of_processes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="several processes is not there yet"):
+    with pytest.raises(ValueError, match=r"has 1 process \(--devices\), but 2 were started"):
         train(tiny_config(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -25,8 +25,17 @@ from cclp.data.catalog import CATALOG
 from cclp.data.load import find_kind
 from cclp.files import write_bytes
 from cclp.methods import METHODS, file_name, method_parts
-from cclp.progress import make_reporter
-from cclp.training.config import ACCELERATORS, NORMALIZATIONS, PRECISIONS, Config, Setting
+from cclp.progress import Reporter, make_reporter
+from cclp.training import processes
+from cclp.training.config import (
+    ACCELERATORS,
+    GRAPHS,
+    NORMALIZATIONS,
+    PRECISIONS,
+    STRATEGIES,
+    Config,
+    Setting,
+)
 from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
 
 if TYPE_CHECKING:
@@ -228,6 +237,16 @@ def command() -> None:
 @_choice("--precision", PRECISIONS, "auto", "auto: bf16 where the machine computes in it.")
 @_choice("--accelerator", ACCELERATORS, "auto", "Where to train.")
 @click.option(
+    "--devices",
+    type=int,
+    help="Train on so many, a process and a batch for each.  [default: 1; with torchrun, its "
+    "processes]",
+)
+@_choice("--strategy", STRATEGIES, "auto", "How they work together; auto: ddp if several.")
+@_choice(
+    "--graph", GRAPHS, "local", "Of CCLP: one for the batch of each process, or one over them all."
+)
+@click.option(
     "--evaluate-every", type=int, help="Steps between evaluations.  [default: a tenth of all]"
 )
 @click.option(
@@ -265,13 +284,16 @@ def train(
                 raise ValueError(f"--resume takes everything from the run: leave out {flag}")
         again = {name: options[name] for name in NAMED_AGAIN if name in given}
     else:
+        options["devices"] = options["devices"] or processes.started() or 1
         config = make_config(**options)
         out = out or Path("runs", _run_name(config))
 
     # torch and Fabric are loaded from here on
     from cclp.training import run
 
-    with make_reporter(quiet) as report, StopOnSignal(report.say) as should_stop:
+    first = processes.rank() == 0
+    reporter = make_reporter(quiet) if first else Reporter()
+    with reporter as report, StopOnSignal(report.say) as should_stop:
         try:
             if resume is None:
                 assert out is not None
@@ -282,7 +304,9 @@ def train(
                 result = run.resume(out, report, should_stop, **again)
         except run.Stopped as stopped:
             report.say(f"{stopped} Go on with: cclp train --resume {shlex.quote(str(out))}")
-            context.exit(128 + should_stop.number)
+            context.exit(128 + should_stop.number if first else 0)
+    if not first:
+        return
     measured = (
         "error not measured"
         if result["error"] is None
@@ -851,16 +875,16 @@ def _data_name(config: Config) -> str:
 class StopOnSignal:
     """Answers whether Ctrl-C or SIGTERM has come; a second one ends the process at once.
 
-    So does the first one, as long as nobody has asked: before there is a step to finish.
+    So does the first one as long as nobody has asked: before there is a step to finish, a process
+    may be waiting for others, and would never see to it.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
         self.number = 0
-        self.asked = False
+        self.before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        self.before = {n: signal.signal(n, self._ask) for n in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -868,14 +892,13 @@ class StopOnSignal:
             signal.signal(number, handler)
 
     def __call__(self) -> bool:
-        self.asked = True
+        if not self.before:
+            self.before = {n: signal.signal(n, self._ask) for n in (signal.SIGINT, signal.SIGTERM)}
         return self.number != 0
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.number = number
         self.__exit__()
-        if not self.asked:
-            signal.raise_signal(number)
         self.say("Stopping after this step; once more to stop at once.")
 
 
@@ -891,7 +914,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _fail(error.format_message(), USER_ERROR)
     except (ValueError, OSError) as error:
         _fail(str(error), USER_ERROR)
-    except FloatingPointError as error:
+    except (processes.Lost, FloatingPointError) as error:
+        if processes.rank():  # process 0 says it
+            sys.exit(FAILED)
         _fail(str(error), FAILED)
     except (click.Abort, KeyboardInterrupt):
         _fail(
@@ -903,5 +928,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"cclp: {' '.join(message.split())}", err=True)
+    who = f"process {processes.rank()}: " if processes.rank() else ""
+    click.echo(f"cclp: {who}{' '.join(message.split())}", err=True)
     sys.exit(code)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from cclp.autograd import outside_autocast
 from cclp.chains import chain_loss
 from cclp.checks import check_choice, check_integer, check_number
+from cclp.gather import gather_batch
 from cclp.graph import Similarity, make_metric, similarities
 from cclp.inputs import make_batch, make_prior
 from cclp.propagation import Propagation, check_propagation, check_smoothing, posteriors
@@ -33,6 +34,7 @@ def cclp_loss(
     detach_posteriors: bool = False,
     prior: Tensor | None = None,
     prior_weight: float = 1.0,
+    gather: bool = False,
 ) -> Tensor:
     r"""Compact clustering via label propagation, for the embeddings of one batch.
 
@@ -61,6 +63,10 @@ def cclp_loss(
             steps, when the embedding says nothing yet; no gradient goes to them. Ours, not the
             paper's.
         prior_weight: their share in [0, 1]; the rest is left to the graph.
+        gather: one graph over the batches of all processes of ``torch.distributed``, which may be
+            of different sizes. All must call it, with the same settings; all get the same loss.
+            Its gradient is right if gradients are averaged, as DistributedDataParallel does. With
+            one process, or no process group, nothing is different.
 
     Returns:
         A scalar in at least float32. Value and gradient are finite for every finite input; there
@@ -91,6 +97,9 @@ def cclp_loss(
     check_smoothing(smoothing)
     metric = make_metric(similarity, temperature, bandwidth)
     batch = make_batch(z_labeled, labels, z_unlabeled, num_classes)
+    known = make_prior(prior, prior_weight, batch)
+    if gather:
+        batch, known = gather_batch(batch, known)
     n = batch.z.shape[0]
     with outside_autocast(batch.z.device):
         logits = similarities(batch.z, metric)  # Eq. 2
@@ -100,7 +109,7 @@ def cclp_loss(
             metric,
             smoothing=smoothing,
             propagation=propagation,
-            prior=make_prior(prior, prior_weight, batch),
+            prior=known,
         ).phi
         if detach_posteriors:
             phi = phi.detach()
@@ -117,7 +126,7 @@ class CCLPLoss(nn.Module):
         learn_bandwidth: make the bandwidth of ``similarity="euclidean"`` a parameter, positive by
             construction: give it to the optimizer with the net's.
         steps, similarity, temperature, bandwidth, normalization, propagation, smoothing,
-            detach_posteriors: as in :func:`cclp_loss`.
+            detach_posteriors, gather: as in :func:`cclp_loss`.
 
     Shapes:
         ``forward(z_labeled, labels, z_unlabeled)``: (N_L, F), (N_L,) or (N_L, C), (N_U, F) or None
@@ -149,6 +158,7 @@ class CCLPLoss(nn.Module):
         propagation: Propagation = "harmonic",
         smoothing: float = 1e-10,
         detach_posteriors: bool = False,
+        gather: bool = False,
     ) -> None:
         super().__init__()
         self.num_classes = check_integer("num_classes", num_classes, least=2)
@@ -167,6 +177,7 @@ class CCLPLoss(nn.Module):
         self.propagation: Propagation = propagation
         self.smoothing = check_smoothing(smoothing)
         self.detach_posteriors = detach_posteriors
+        self.gather = gather
         self.log_bandwidth: nn.Parameter | None = None
         self._bandwidth: float | Tensor
         if learn_bandwidth:
@@ -205,6 +216,7 @@ class CCLPLoss(nn.Module):
             detach_posteriors=self.detach_posteriors,
             prior=prior,
             prior_weight=prior_weight,
+            gather=self.gather,
         )
 
     def extra_repr(self) -> str:
@@ -231,8 +243,8 @@ class CCLPLoss(nn.Module):
 
         Args:
             num_classes: C.
-            **settings: ``weight``, ``steps``, ``similarity``, ``temperature``, ``bandwidth`` and
-                ``learn_bandwidth`` of :class:`CCLPLoss`.
+            **settings: ``weight``, ``steps``, ``similarity``, ``temperature``, ``bandwidth``,
+                ``learn_bandwidth`` and ``gather`` of :class:`CCLPLoss`.
         """
         return _ReleasedLoss(
             num_classes,
@@ -257,5 +269,7 @@ class _ReleasedLoss(CCLPLoss):
             raise ValueError("prior must be None: the released code has none")
         metric = make_metric(self.similarity, self.temperature, self.bandwidth)
         batch = make_batch(z_labeled, labels, z_unlabeled, self.num_classes)
+        if self.gather:
+            batch, _ = gather_batch(batch, None)
         with outside_autocast(batch.z.device):
             return self.weight * released_loss(batch, similarities(batch.z, metric), self.steps)

@@ -10,10 +10,14 @@ from cclp.user_code import is_user_code
 
 Precision = Literal["auto", "bf16", "32"]
 Accelerator = Literal["auto", "cpu", "cuda", "mps"]
+Strategy = Literal["auto", "ddp"]
+Graph = Literal["local", "global"]
 Normalization = Literal["zscore", "zca"]
 Setting = bool | float | str
 PRECISIONS = get_args(Precision)
 ACCELERATORS = get_args(Accelerator)
+STRATEGIES = get_args(Strategy)
+GRAPHS = get_args(Graph)
 NORMALIZATIONS = get_args(Normalization)
 LARGEST_IMAGE = 1024
 _KINDS = {  # of what no other check looks at
@@ -48,6 +52,10 @@ class Config:
         normalization: z-scores per channel, or ZCA.
         precision: "bf16", "32", or "auto": what the machine multiplies fastest.
         accelerator: where to train.
+        devices: how many, over all machines, with a process for each; each has a batch of its own.
+        strategy: how they work together: "ddp" averages their gradients; "auto" is that for more
+            than one.
+        graph: of CCLP: "local", one for the batch of each process, or "global", one for all.
         evaluate_every: steps between evaluations; None: a tenth of the training.
         checkpoint_every: steps between checkpoints. They are at most five minutes apart in any
             case.
@@ -71,6 +79,9 @@ class Config:
     normalization: Normalization = "zscore"
     precision: Precision = "auto"
     accelerator: Accelerator = "auto"
+    devices: int = 1
+    strategy: Strategy = "auto"
+    graph: Graph = "local"
     evaluate_every: int | None = None
     checkpoint_every: int = 100
     tensorboard: bool = False
@@ -93,6 +104,8 @@ class Config:
         check_choice("normalization", self.normalization, NORMALIZATIONS)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("accelerator", self.accelerator, ACCELERATORS)
+        check_choice("strategy", self.strategy, STRATEGIES)
+        check_choice("graph", self.graph, GRAPHS)
         check_choice("similarity", self.recipe.similarity, SIMILARITIES)
         check_number("learning_rate", self.recipe.learning_rate, above=0)
         if not is_user_code(self.recipe.net):
@@ -108,6 +121,7 @@ class Config:
             ("held_out", self.held_out, 0),
             ("image_size", self.image_size, 8),
             ("labeled_batch", self.labeled_batch, 2),
+            ("devices", self.devices, 1),
             ("evaluate_every", self.evaluate_every, 1),
             ("checkpoint_every", self.checkpoint_every, 1),
             ("steps", self.recipe.steps, 1),
@@ -126,6 +140,8 @@ class Config:
             raise ValueError("prior_features has no effect: prior is 0")
         if self.prior_features is not None and "cclp" not in parts:
             raise ValueError(f"prior_features has no effect with method {self.method!r}")
+        if self.graph == "global" and "cclp" not in parts:
+            raise ValueError(f"graph has no effect with method {self.method!r}")
         if self.recipe.unlabeled_batch == 1:
             raise ValueError(
                 "unlabeled_batch must be 0 or at least 2 (batch norm needs two samples), got 1"

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from cclp.data.form import Dataset
 from cclp.data.splits import Indices, Split
+from cclp.gather import gather_rows
 from cclp.nets import batch_norms
+from cclp.training.processes import share_buffers
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -76,6 +78,8 @@ def run_net(
 ) -> Outputs:
     """Embeddings and logits of ``x``, in evaluation mode; the mode is put back.
 
+    Several processes do a part each, with the running statistics of process 0; all get the whole.
+
     Args:
         fabric, objective: the network and where it runs.
         x: samples; may be a memory map.
@@ -83,18 +87,24 @@ def run_net(
         advance: called with the number of samples of each batch that is done.
     """
     rows = max(1, min(_BATCH, _BATCH_VALUES // prod(x.shape[1:])))
+    total = len(x) if index is None else len(index)
+    first, last, shared = 0, total, 1 < fabric.world_size <= total
+    if shared:
+        share_buffers(objective)
+        first, last = (total * (fabric.global_rank + i) // fabric.world_size for i in (0, 1))
     network, mode = objective.network, objective.training
     objective.eval()
     z, logits = [], []
     with fabric.autocast():
-        for start in range(0, len(x) if index is None else len(index), rows):
-            part = slice(start, start + rows)
+        for start in range(first, last, rows):
+            part = slice(start, min(start + rows, last))
             batch = fabric.to_device(torch.tensor(x[part if index is None else index[part]]))
             z.append(network.features(objective.inputs(batch)))
             logits.append(network.classifier(z[-1]))
             advance(len(batch))
     objective.train(mode)
-    return Outputs(torch.cat(z).float().cpu(), torch.cat(logits).float().cpu())
+    parts = [torch.cat(z), torch.cat(logits)]
+    return Outputs(*((gather_rows(p) if shared else p).float().cpu() for p in parts))
 
 
 @torch.no_grad()

@@ -307,7 +307,8 @@ def train_steps(
         prior: class probabilities of the training set, (N, C).
 
     Raises:
-        FloatingPointError: before the update, if a term of the loss is not finite.
+        FloatingPointError: before the update, if a term of the loss is not finite: in all
+            processes, wherever it happened.
     """
     objective.train()
     for step in range(first, recipe.steps):
@@ -330,12 +331,14 @@ def train_steps(
         terms, z_labeled, z_unlabeled = objective(
             x_labeled, labels, x_unlabeled, step / recipe.steps, believed, recipe.steps
         )
-        values = {name: term.item() for name, term in terms.items()}
+        losses = torch.stack(list(terms.values()))
+        means = cast(Tensor, fabric.all_reduce(losses.detach().clone()))  # over the processes
+        values = dict(zip(terms, means.tolist(), strict=True))
         if not np.isfinite(list(values.values())).all():
             what = ", ".join(f"{name} = {value}" for name, value in values.items())
             raise FloatingPointError(f"the loss is not finite at step {step + 1}: {what}")
         optimizer.zero_grad()
-        fabric.backward(torch.stack(list(terms.values())).sum())
+        fabric.backward(losses.sum())
         optimizer.step()
         objective.after_step()  # type: ignore[operator]
         yield Outcome(

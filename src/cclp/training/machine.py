@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.loggers.logger import Logger
+from lightning_fabric.strategies.ddp import DDPStrategy
 
 import cclp
+from cclp.training.processes import PATIENCE, started_here
 
 FabricPrecision = Literal["bf16-mixed", "32-true"]
 
@@ -53,13 +54,25 @@ def fabric_precision(precision: str, device: torch.device) -> FabricPrecision:
     return "bf16-mixed" if wanted else "32-true"
 
 
-def make_fabric(accelerator: str, precision: str, loggers: list[Logger] | None = None) -> Fabric:
-    """Fabric on one device of that kind."""
+def make_fabric(
+    accelerator: str, precision: str, devices: int = 1, strategy: str = "auto"
+) -> Fabric:
+    """Fabric on devices of that kind, with a process for each.
+
+    Raises:
+        ValueError: if this machine has not got so many.
+    """
+    device = find_device(accelerator)
+    here = devices if devices == 1 else started_here() or devices
+    there = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device.type, here)
+    if here > there:
+        raise ValueError(f"devices must be at most {there} ({device.type}) here, got {here}")
     return Fabric(
-        accelerator=accelerator,
-        devices=1,
-        precision=fabric_precision(precision, find_device(accelerator)),
-        loggers=loggers or [],
+        accelerator=device.type,
+        devices=here,
+        num_nodes=devices // here,
+        strategy="auto" if strategy == "auto" and devices == 1 else DDPStrategy(timeout=PATIENCE),
+        precision=fabric_precision(precision, device),
     )
 
 

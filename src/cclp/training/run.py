@@ -12,15 +12,16 @@
 """
 
 import hashlib
-import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from cclp.data.catalog import CATALOG, cache_root
@@ -66,6 +67,14 @@ from cclp.training.machine import (
     has_bfloat16,
     make_fabric,
 )
+from cclp.training.processes import (
+    any_of,
+    check_started,
+    may_be_restarted,
+    one_first,
+    shares_its_store,
+    together,
+)
 
 if TYPE_CHECKING:
     from cclp.training.prior import Prior
@@ -87,6 +96,8 @@ def train(
 ) -> dict[str, Any]:
     """Train from the beginning into a new directory.
 
+    Under torchrun with restarts, a directory with the same run is gone on with.
+
     Args:
         config: what to do.
         out: the run directory; must not exist, or be empty.
@@ -100,9 +111,9 @@ def train(
     Raises:
         ValueError: for data or settings that cannot be, and for a directory that is not empty.
         FloatingPointError: if the loss or the weights stop being finite.
+        Lost: if another process has ended.
         Stopped: if ``should_stop`` said so.
     """
-    check_new(out)
     device = find_device(config.accelerator)
     config = replace(  # what "auto" stands for is settled now, and stays when resumed elsewhere
         config,
@@ -112,30 +123,66 @@ def train(
     report = report or Reporter()
     if config.precision == "bf16" and not has_bfloat16(device):
         report.say("This machine has no bfloat16 of its own: expect --precision 32 to be faster.")
-    data = load_data(config, report)
-    if config.held_out is None:
-        config = replace(config, held_out=_part_to_hold_out(data))
-    with own_randomness():
-        run = Run(out, config, data, report)
-    create(
-        out,
-        {
-            "command": command,
-            "config": config.to_json(),
-            "data": {
-                "name": data.name,
-                "fingerprint": data.fingerprint,
-                "verified": data.verified,
-                "left_out": list(data.left_out),
-                **data.form.to_json(),
-            },
-            "labeled": "all" if config.labels is None else run.split.labeled.tolist(),
-            "prior_features": run.features_digest,
-            "environment": environment(device),
-        },
-    )
-    with locked(out), own_randomness():
-        return run.go(should_stop)
+    if may_be_restarted() and shares_its_store():
+        report.say(
+            "Restarts by torchrun are likely to fail: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1."
+        )
+    fabric = _fabric(config)
+    begun = _begun_before(out, config) if fabric.is_global_zero else None
+    with together(fabric):
+        begun = fabric.broadcast(begun)
+        if begun is not None:
+            return _go_on(fabric, out, begun, config, report, should_stop)
+        data = one_first(fabric, lambda: load_data(config, report))
+        if config.held_out is None:
+            config = replace(config, held_out=_part_to_hold_out(data))
+        with own_randomness():
+            run = Run(fabric, out, config, data, report)
+        if fabric.is_global_zero:
+            create(
+                out,
+                {
+                    "command": command,
+                    "config": config.to_json(),
+                    "data": {
+                        "name": data.name,
+                        "fingerprint": data.fingerprint,
+                        "verified": data.verified,
+                        "left_out": list(data.left_out),
+                        **data.form.to_json(),
+                    },
+                    "labeled": "all" if config.labels is None else run.split.labeled.tolist(),
+                    "prior_features": run.features_digest,
+                    "environment": environment(device),
+                },
+            )
+        with _held(fabric, out), own_randomness():
+            return run.go(should_stop)
+
+
+def _fabric(config: Config) -> Fabric:
+    check_started(config.devices)
+    return make_fabric(config.accelerator, config.precision, config.devices, config.strategy)
+
+
+def _held(fabric: Fabric, out: Path) -> AbstractContextManager[None]:
+    """The directory, by process 0."""
+    return locked(out) if fabric.is_global_zero else nullcontext()
+
+
+def _begun_before(out: Path, config: Config) -> dict[str, Any] | None:
+    """What ``config.json`` says of this run if it has begun and torchrun starts it anew; else None.
+
+    Raises:
+        ValueError: if the directory holds anything else.
+    """
+    if not may_be_restarted() or not (out / "config.json").exists():
+        check_new(out)
+        return None
+    about, recorded = read_run(out)
+    if recorded != replace(config, held_out=recorded.held_out):
+        check_new(out)  # it is not
+    return about
 
 
 def resume(
@@ -159,23 +206,52 @@ def resume(
         method=named_again("method", config.method, method),
         recipe=replace(config.recipe, net=named_again("net", config.recipe.net, net)),
     )
+    finished = _result_of(out)
+    if finished is not None:
+        report.say(f"{out} is finished: nothing to resume.")
+        return finished
+    fabric = _fabric(config)
+    with together(fabric):
+        return _go_on(fabric, out, about, config, report, should_stop, data_dir)
+
+
+def _result_of(out: Path) -> dict[str, Any] | None:
+    """Of a run, if it is finished."""
+    if not (out / "result.json").exists():
+        return None
+    result = read_json(out, "result.json")
+    if "error" not in result:
+        raise ValueError(f"{out / 'result.json'} is damaged: remove it to finish the run again")
+    return result
+
+
+def _go_on(
+    fabric: Fabric,
+    out: Path,
+    about: dict[str, Any],
+    config: Config,
+    report: Reporter,
+    should_stop: Callable[[], bool],
+    data_dir: Path | None = None,
+) -> dict[str, Any]:
+    """From the last checkpoint. Only process 0 looks at the directory."""
+    first = fabric.is_global_zero
+    finished: dict[str, Any] | None = fabric.broadcast(_result_of(out) if first else None)
+    if finished is not None:
+        return finished
     try:
         labeled, fingerprint = about["labeled"], str(about["data"]["fingerprint"])
         changed = differences(about["environment"], environment(find_device(config.accelerator)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
-    if (out / "result.json").exists():
-        result = read_json(out, "result.json")
-        if "error" not in result:
-            raise ValueError(f"{out / 'result.json'} is damaged: remove it to finish the run again")
-        report.say(f"{out} is finished: nothing to resume.")
-        return result
-    data = load_data(config, report, fingerprint, moved_to=data_dir)
+    data = one_first(fabric, lambda: load_data(config, report, fingerprint, moved_to=data_dir))
+    if config.held_out is None:
+        config = replace(config, held_out=_part_to_hold_out(data))
     if changed:
         report.say(f"Resuming, but not bit for bit: {', '.join(changed)}.")
-    with locked(out), own_randomness():
-        checkpoint = load_checkpoint(out / "checkpoint", report.say)
-        run = Run(out, config, data, report, checkpoint)
+    with _held(fabric, out), own_randomness():
+        saved = load_checkpoint(out / "checkpoint", report.say) if first else None
+        run = Run(fabric, out, config, data, report, fabric.broadcast(saved))
         if labeled != "all" and run.split.labeled.tolist() != labeled:
             raise ValueError(
                 f"{out}: the labeled set recorded in config.json cannot be drawn again by this "
@@ -193,29 +269,28 @@ class Run:
 
     def __init__(
         self,
+        fabric: Fabric,
         out: Path,
         config: Config,
         data: Dataset,
         report: Reporter,
         checkpoint: Checkpoint | None = None,
     ) -> None:
-        self.out, self.config, self.data, self.report = out, config, data, report
+        self.fabric, self.out, self.config = fabric, out, config
+        self.data, self.report = data, report
+        self.writes = fabric.is_global_zero
         self.split = split_data(config, data)
         self.measured = measured_set(data, self.split)
         self.done = 0 if checkpoint is None else checkpoint.step
         recipe = config.recipe
         self.features = self._read_features()
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ValueError("training in several processes is not there yet: leave out torchrun")
         if self.done > recipe.steps:
             raise ValueError(f"{out} has done {self.done} steps, more than steps={recipe.steps}")
-        self.fabric = make_fabric(
-            config.accelerator,
-            config.precision,
-            [tensorboard(out, self.done)] if config.tensorboard else [],
-        )
+        self.events = tensorboard(out, self.done) if config.tensorboard and self.writes else None
         torch.backends.cudnn.deterministic = True  # or resuming would not be bit for bit
         of_cclp = cclp_settings(recipe) | config.settings.get("cclp", {})
+        if config.graph == "global":
+            of_cclp["gather"] = True
         settings = {**config.settings, "cclp": of_cclp}
         self.training = set_up(
             self.fabric,
@@ -236,8 +311,8 @@ class Run:
         self.restarts = 0
         self.saved = self.done
         self.warned: set[str] = set()
-        self.prior: Prior | None = None
-        self.spread: NDArray[np.float32] | None = None  # its classes, from a checkpoint
+        self.prior: Prior | None = None  # of process 0
+        self.classes: NDArray[np.float32] | None = None  # by it, in all processes
         if checkpoint is not None:
             try:
                 self._restore(checkpoint)
@@ -247,12 +322,13 @@ class Run:
     def go(self, should_stop: Callable[[], bool]) -> dict[str, Any]:
         """Train to the end, writing along the way."""
         config, recipe = self.config, self.config.recipe
-        self.metrics.forget_after(self.done)
+        if self.writes:
+            self.metrics.forget_after(self.done)
         title = f"{config.method} on {self.data.name}, seed {config.seed}"
         self.report.begin(title, self.done, recipe.steps)
         error, finished, renewals = None, False, recipe.renewals
         try:
-            self.prior = self._make_prior()
+            self.classes = self._believed()
             for outcome in train_steps(
                 self.fabric,
                 self.training.module,
@@ -263,7 +339,7 @@ class Run:
                 recipe,
                 config.seed,
                 self.done,
-                None if self.prior is None else self.prior.classes,
+                self.classes,
             ):
                 done = self.done = outcome.done
                 self.report.step(done, outcome.terms, outcome.seconds)
@@ -271,13 +347,13 @@ class Run:
                 evaluated = last or done % config.evaluation_interval == 0
                 if evaluated:
                     error = self._evaluate(done)
-                if evaluated or done % LOG_EVERY == 0:
+                if self.writes and (evaluated or done % LOG_EVERY == 0):
                     self._log(outcome, evaluated, error)
-                if self.prior is not None and done in renewals:
-                    self._renew(self.prior)
-                stop = should_stop() and not last
+                if self.classes is not None and done in renewals:
+                    self._renew(self.classes)
+                stop = any_of(self.fabric, should_stop()) and not last
                 finished = last
-                if last or stop or self._checkpoint_is_due(done):
+                if self.writes and (last or stop or self._checkpoint_is_due(done)):
                     self.save(done)
                 if stop:
                     raise Stopped(f"Stopped at step {done} of {recipe.steps}, saved.")
@@ -285,12 +361,13 @@ class Run:
             good = f"step {self.saved} is kept" if self.saved else "there is none yet"
             raise FloatingPointError(f"{problem}; last good checkpoint: {good}") from None
         finally:
-            for logger in self.fabric.loggers:
-                logger.finalize("")
+            if self.events is not None:
+                self.events.finalize("")
         if not finished:  # killed after the last step, before its result was written
             error = self._evaluate(recipe.steps)
         result = self._result(error)
-        write_json(self.out / "result.json", result)
+        if self.writes:
+            write_json(self.out / "result.json", result)
         return result
 
     @property
@@ -313,15 +390,22 @@ class Run:
         """SHA-256 of the features, if there are any."""
         return None if self.features is None else hashlib.sha256(self.features.data).hexdigest()
 
-    def _make_prior(self) -> "Prior | None":
-        """Labels spread over the inputs, or over features of them."""
+    def _believed(self) -> NDArray[np.float32] | None:
+        """Classes of the training set by the prior; process 0 makes it, all get them."""
         if not self._needs_prior:
             return None
+        if self.writes:
+            self.prior = self._make_prior(self.classes)
+        classes = None if self.prior is None else self.prior.classes
+        return self.fabric.broadcast(classes)
+
+    def _make_prior(self, spread: NDArray[np.float32] | None) -> "Prior | None":
+        """Labels spread over the inputs, or over features of them; ``spread``: they were before."""
         from cclp.training.prior import Prior  # scipy.sparse takes a while to import
 
         data, features = self.data, self.features
         over = "the inputs" if features is None else "the features"
-        if self.spread is None:
+        if spread is None:
             self.report.tell(f"Spreading labels over {over}.")
         prior = Prior(
             data.train_x if features is None else features,
@@ -329,9 +413,9 @@ class Run:
             self.split,
             data.num_classes,
             cache_root() / "neighbours",
-            self.spread,
+            spread,
         )
-        if self.spread is not None:  # it was good enough then
+        if spread is not None:  # it was good enough then
             return prior
         left_out = prior.graph.leave_out()
         if left_out.is_poor(data.num_classes):
@@ -340,15 +424,18 @@ class Run:
         self.report.tell(f"Labels are spread over {over}: {left_out}.")
         return prior
 
-    def _renew(self, prior: "Prior") -> None:
-        """Spread labels over the embedding of now, too."""
+    def _renew(self, classes: NDArray[np.float32]) -> None:
+        """Spread labels over the embedding of now, too: replaces the classes."""
         self._settle()
-        outputs = run_net(self.fabric, self.objective, self.data.train_x, prior.seen)
+        outputs = run_net(self.fabric, self.objective, self.data.train_x, self.split.unlabeled)
         if not torch.isfinite(outputs.z).all():
             raise FloatingPointError(f"the embedding is not finite after step {self.done}")
-        before = prior.classes.argmax(1)
-        prior.renew(outputs.z.numpy())
-        changed = int((prior.classes.argmax(1) != before).sum())
+        before = classes.argmax(1)
+        if self.prior is not None:
+            self.prior.renew(outputs.z.numpy())
+            classes[:] = self.prior.classes
+        classes[:] = self.fabric.broadcast(classes)
+        changed = int((classes.argmax(1) != before).sum())
         self.report.tell(f"Labels are spread over the embedding too: {changed} samples change.")
 
     def _settle(self) -> None:
@@ -367,7 +454,7 @@ class Run:
         self.restarts = checkpoint.info["restarts"] + 1
         self.objective.load_state_dict(checkpoint.part("objective."))
         if "prior" in checkpoint.tensors:
-            self.spread = checkpoint.tensors["prior"].numpy()
+            self.classes = checkpoint.tensors["prior"].numpy()
         for name, parameter in self.objective.named_parameters():
             self.optimizer.state[parameter] = {
                 key: (
@@ -384,8 +471,8 @@ class Run:
         for name, parameter in self.objective.named_parameters():
             for key, value in self.optimizer.state[parameter].items():
                 tensors[f"adam.{name}.{key}"] = value
-        if self.prior is not None and self._needs_prior:
-            tensors["prior"] = torch.from_numpy(self.prior.classes)
+        if self.classes is not None and self._needs_prior:
+            tensors["prior"] = torch.from_numpy(self.classes)
         info = {
             "seconds": self._seconds(),
             "restarts": self.restarts,
@@ -411,13 +498,16 @@ class Run:
             return None
         logits = run_net(self.fabric, self.objective, self.measured.x, self.measured.index).logits
         error = error_rate(logits, self.measured.y)
-        write_bytes(self.out / "predictions.npz", predictions_file(logits, self.measured))
+        if self.writes:
+            write_bytes(self.out / "predictions.npz", predictions_file(logits, self.measured))
         self.report.error(done, error)
         return error
 
     def _embed(self, done: int) -> None:
         points = embedding_points(self.split, self.config.seed)
         outputs = run_net(self.fabric, self.objective, self.data.train_x, points)
+        if not self.writes:
+            return
         folder = self.out / "embedding"
         folder.mkdir(exist_ok=True)
         content = embedding_file(
@@ -446,7 +536,8 @@ class Run:
                             self.report.say(f"Step {outcome.done}: {warning}")
                         self.warned.add(kind)
         self.metrics.add({"step": outcome.done, **values})
-        self.fabric.log_dict(values, outcome.done)
+        if self.events is not None:
+            self.events.log_metrics(values, outcome.done)
 
     def _result(self, error: float | None) -> dict[str, Any]:
         config = self.config

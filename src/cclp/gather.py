@@ -1,0 +1,67 @@
+"""One graph over the embeddings of all processes: what their batches hold, put together."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cclp.autograd import first_order
+from cclp.inputs import Batch, Prior
+
+
+def world_size() -> int:
+    """Number of processes that train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def gather_rows(rows: Tensor) -> Tensor:
+    """Rows of all processes in the order of their ranks; each may have another number of them.
+
+    The gradient is right for a loss that all processes compute alike from the result, and whose
+    gradients they average, as DistributedDataParallel does: each keeps that of its own rows, times
+    the number of processes. No bytes are sent for it.
+
+    Args:
+        rows: (n, …); all but n as in the other processes.
+    """
+    if world_size() == 1:
+        return rows
+    mine = torch.tensor([len(rows)], device=rows.device)
+    counts = [torch.empty_like(mine) for _ in range(world_size())]
+    dist.all_gather(counts, mine)
+    gathered: Tensor = _Gather.apply(rows, [int(count) for count in counts])  # type: ignore[no-untyped-call]
+    return gathered
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
+        start = sum(counts[: dist.get_rank()])
+        ctx.mine, ctx.number = slice(start, start + len(rows)), len(counts)
+        padded = rows.new_zeros(max(counts), *rows.shape[1:])
+        padded[: len(rows)] = rows
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad[ctx.mine] * ctx.number, None
+
+
+def gather_batch(batch: Batch, prior: Prior | None) -> tuple[Batch, Prior | None]:
+    """The batches of all processes as one, and what is known of its unlabeled points.
+
+    Args:
+        batch: of this process.
+        prior: of its unlabeled points, in all processes or in none.
+    """
+    if world_size() == 1:
+        return batch, prior
+    labeled, unlabeled = batch.z.tensor_split([batch.num_labeled])
+    z = torch.cat([gather_rows(labeled), gather_rows(unlabeled)])
+    joint = Batch(z, gather_rows(batch.y))
+    return joint, None if prior is None else Prior(gather_rows(prior.phi), prior.weight)

@@ -1,0 +1,164 @@
+"""Several processes that train as one: started by Fabric or torchrun, and ended together.
+
+Process 0 has the run directory and the terminal; the others only compute. Nothing heavy is imported
+before a training begins.
+"""
+
+import logging
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from cclp.checks import check_integer
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+    from torch import nn
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(hours=2)  # of those who wait while process 0 fetches data or spreads labels
+_SECONDS_TO_END = 10.0
+_SET_BY_FABRIC = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
+class Lost(RuntimeError):  # noqa: N818 - it says what has happened
+    """Another process of the training has ended before its time."""
+
+
+def started() -> int | None:
+    """How many processes torchrun, or the process that started this one, has started; or None."""
+    return _environment("WORLD_SIZE")
+
+
+def started_here() -> int | None:
+    """How many of them torchrun has started on this machine; or None."""
+    return _environment("LOCAL_WORLD_SIZE")
+
+
+def rank() -> int:
+    """Of this process among those that train together."""
+    return _environment("RANK") or _environment("LOCAL_RANK") or 0
+
+
+def may_be_restarted() -> bool:
+    """Whether torchrun starts the processes anew if one of them fails.
+
+    How often it has (TORCHELASTIC_RESTART_COUNT) is not the same number on all machines.
+    """
+    return bool(_environment("TORCHELASTIC_MAX_RESTARTS"))
+
+
+def shares_its_store() -> bool:
+    """Whether torchrun's rendezvous (not "static") is where the processes meet, too.
+
+    Started anew they find addresses there of those that are gone, and fail (PyTorch 2.4 to 2.13 at
+    least; its issue 135712).
+    """
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return shared and os.environ.get("TORCHELASTIC_RUN_ID") != "none"
+
+
+def _environment(name: str) -> int | None:
+    value = os.environ.get(name)
+    if value is None:
+        return None
+    with suppress(ValueError):
+        return check_integer(name, int(value), least=0)
+    raise ValueError(f"the environment variable {name} must be a number, got {value!r}")
+
+
+def check_started(devices: int) -> None:
+    """Make sure that as many processes are there as the training has, if others start them.
+
+    Raises:
+        ValueError: if not. Each reads its part of the samples, so with another number of them a run
+            could not go on as it began.
+    """
+    there = started()
+    if there is not None and there != devices:
+        raise ValueError(
+            f"this training has {devices} process{'es' * (devices > 1)} (--devices), but {there} "
+            f"were started: begin and go on with as many"
+        )
+
+
+@contextmanager
+def together(fabric: "Fabric") -> Iterator[None]:
+    """Start the other processes, if nobody has yet; within, all of them run. They end together.
+
+    Raises:
+        Lost: if another process has ended, which this one learns from the broken connection.
+    """
+    for teller in ("distributed", "rank_zero"):  # who is there: the user knows
+        logging.getLogger(f"lightning_fabric.utilities.{teller}").setLevel(logging.WARNING)
+    before = {name: os.environ.get(name) for name in _SET_BY_FABRIC}
+    fabric.launch()
+    children = getattr(fabric.strategy.launcher, "procs", [])
+    try:
+        yield
+    except RuntimeError as error:
+        if fabric.world_size == 1 or not _is_broken_connection(error):
+            _kill(children)
+            raise
+        for child in children:  # they have noticed too, or have something to say
+            with suppress(Exception):
+                child.wait(_SECONDS_TO_END)
+        _kill(children)
+        said = "another process of this training has ended; if it said why, it is above"
+        raise Lost(said) from None
+    except BaseException:
+        _kill(children)
+        raise
+    else:  # the process group stays: to destroy it before DDP is gone can block for ever
+        for child in children:
+            child.wait()
+    finally:
+        if children:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+
+def _kill(children: list[subprocess.Popen[bytes]]) -> None:
+    for child in children:
+        child.kill()
+        child.wait()
+
+
+def _is_broken_connection(error: RuntimeError) -> bool:
+    import torch.distributed as dist
+
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
+
+
+def one_first(fabric: "Fabric", work: Callable[[], T]) -> T:
+    """``work`` in all processes; on each machine one begins, and leaves a cache for the others."""
+    if fabric.local_rank > 0:
+        fabric.barrier()
+    done = work()
+    if fabric.local_rank == 0:
+        fabric.barrier()
+    return done
+
+
+def any_of(fabric: "Fabric", answer: bool) -> bool:
+    """Whether one of the processes says so: all get the same answer."""
+    if fabric.world_size == 1:
+        return answer
+    import torch
+
+    said = fabric.all_reduce(torch.tensor(float(answer), device=fabric.device), reduce_op="max")
+    return bool(said)
+
+
+def share_buffers(module: "nn.Module") -> None:
+    """Give all processes the buffers of process 0, such as running statistics."""
+    import torch.distributed as dist
+
+    for buffer in module.buffers():
+        dist.broadcast(buffer, 0)

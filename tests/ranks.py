@@ -1,0 +1,172 @@
+"""What each of two processes does in tests: ``torchrun … -m tests.ranks WHAT FOLDER``.
+
+Each leaves what it has found in the folder, as ``WHAT-RANK.pt``.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import cclp
+from cclp.methods import METHODS, make_methods
+from cclp.nets import Net, mlp
+from cclp.training.evaluation import run_net
+from cclp.training.loop import Objective
+from cclp.training.machine import make_fabric
+from cclp.training.processes import any_of, one_first, rank, together
+from cclp.training.run import train
+from tests.runs import tiny_config
+
+CLASSES = 3
+UNEQUAL = ((6, 9), (4, 5))  # labeled and unlabeled samples of each process
+EQUAL = ((6, 9), (6, 9))
+LOSSES: dict[str, Callable[..., cclp.CCLPLoss]] = {
+    "default": cclp.CCLPLoss,
+    "learned bandwidth": lambda *a, **k: cclp.CCLPLoss(
+        *a, similarity="euclidean", learn_bandwidth=True, **k
+    ),
+    "symmetric, by pairs": lambda *a, **k: cclp.CCLPLoss(
+        *a, propagation="symmetric", normalization="pairs", **k
+    ),
+    "released": cclp.CCLPLoss.as_released,
+}
+
+
+class Samples:
+    """Of one process, or (``of`` is None) of both."""
+
+    def __init__(self, of: int | None, sizes: tuple[tuple[int, int], ...] = UNEQUAL) -> None:
+        draw = torch.Generator().manual_seed(0)
+        parts = []
+        for labeled, unlabeled in sizes:
+            x = torch.randn(labeled + unlabeled, 5, generator=draw, dtype=torch.float64)
+            y = torch.arange(labeled) % CLASSES
+            prior = torch.rand(unlabeled, CLASSES, generator=draw, dtype=torch.float64) + 0.1
+            parts.append((x[:labeled], y, x[labeled:], prior / prior.sum(1, keepdim=True)))
+        chosen = parts if of is None else [parts[of]]
+        self.x, self.y, self.unlabeled, self.prior = (torch.cat(p) for p in zip(*chosen))  # noqa: B905
+
+
+class Model(nn.Module):
+    """A user's own: a network and the loss, in one forward pass."""
+
+    def __init__(self, loss: cclp.CCLPLoss) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 4))
+        self.loss = loss
+        self.double()
+
+    def forward(self, samples: Samples, prior: bool) -> Tensor:
+        given = (samples.prior, 0.3) if prior else ()
+        loss: Tensor = self.loss(
+            self.net(samples.x), samples.y, self.net(samples.unlabeled), *given
+        )
+        return loss
+
+
+def loss_and_gradients(
+    name: str, gather: bool, of: int | None, wrap: Callable[[nn.Module], nn.Module]
+) -> dict[str, Tensor]:
+    """Of a user's own loop with this loss."""
+    model = Model(LOSSES[name](CLASSES, gather=gather))
+    wrapped = wrap(model)  # DDP averages as long as somebody holds it
+    loss = wrapped(Samples(of), prior=name == "default")
+    loss.backward()
+    found = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    return {"loss": loss.detach(), **found}
+
+
+def losses() -> dict[Any, Any]:
+    """Every loss in a DDP loop that knows nothing of our trainer, gathered and not."""
+    dist.init_process_group("gloo")
+    found: dict[Any, Any] = {
+        (name, gather): loss_and_gradients(name, gather, dist.get_rank(), DistributedDataParallel)
+        for name in LOSSES
+        for gather in (True, False)
+    }
+    found["objective"] = terms_and_gradients(dist.get_rank(), DistributedDataParallel)
+    return found
+
+
+def plain_net() -> Net:
+    """Without batch norm and without noise: what a sample gives depends on it alone."""
+    features = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 4))
+    return Net(features, 4, CLASSES, dropout=0.0)
+
+
+def terms_and_gradients(
+    of: int | None, wrap: Callable[[nn.Module], nn.Module]
+) -> dict[str, Tensor]:
+    """Of a step of the trainer's own module with ``--graph global``, in float64."""
+    torch.manual_seed(0)
+    methods = make_methods("cclp", CLASSES, {"cclp": {"gather": True}})
+    objective = Objective(nn.Identity(), plain_net(), methods).double()
+    samples = Samples(of, EQUAL)
+    wrapped = wrap(objective)
+    terms, *_ = wrapped(samples.x, samples.y, samples.unlabeled, 0.0)
+    torch.autograd.backward(torch.stack(list(terms.values())).sum())
+    found = {n: p.grad for n, p in objective.named_parameters() if p.grad is not None}
+    return {"loss": terms["cclp"].detach(), **found}
+
+
+def points() -> NDArray[np.float32]:
+    """To evaluate: an odd number."""
+    return np.random.default_rng(0).normal(size=(11, 5)).astype(np.float32)
+
+
+def together_as_one() -> dict[str, Any]:
+    """Fabric's own: evaluation, agreement, who goes first."""
+    fabric = make_fabric("cpu", "32", devices=2, strategy="ddp")
+    found: dict[str, Any] = {}
+    with together(fabric):
+        torch.manual_seed(0)
+        objective = Objective(nn.Identity(), mlp(5, CLASSES), [])
+        torch.manual_seed(rank())
+        for buffer in objective.buffers():  # as after different batches
+            if buffer.is_floating_point():
+                buffer.add_(torch.rand(buffer.shape))
+        x = points()
+        found["all"] = run_net(fabric, objective, x)
+        found["some"] = run_net(fabric, objective, x, np.array([7, 3, 3]))
+        found["one"] = run_net(fabric, objective, x[:1])
+        found["state"] = objective.state_dict()
+        found["anyone"] = any_of(fabric, rank() == 1)
+        found["nobody"] = any_of(fabric, False)
+        marker = FOLDER / "marker"
+
+        def visit() -> bool:
+            was_there = marker.exists()
+            marker.touch()
+            return was_there
+
+        found["second"] = one_first(fabric, visit)
+    return found
+
+
+def methods() -> dict[str, Any]:
+    """A few steps of every method; each process is told of a directory of its own."""
+    found = {}
+    for name in (*METHODS, "cclp+vat"):
+        config = tiny_config(steps=2, method=name, devices=2, evaluate_every=2)
+        if name == "cclp":
+            config = replace(config, recipe=replace(config.recipe, prior=1.0, renew=1, teach=1.0))
+        found[name] = train(config, FOLDER / f"{name}-{rank()}")["error"]
+    config = tiny_config(steps=2, devices=2, evaluate_every=2, graph="global")
+    found["global"] = train(config, FOLDER / f"global-{rank()}")["error"]
+    return found
+
+
+if __name__ == "__main__":
+    what, FOLDER = sys.argv[1], Path(sys.argv[2])
+    answer = {f.__name__: f for f in (losses, together_as_one, methods)}[what]()
+    torch.save(answer, FOLDER / f"{what}-{rank()}.pt")

@@ -1,0 +1,253 @@
+"""Several processes train as one: two real ones, by torchrun and by Fabric."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from cclp.methods import METHODS
+from cclp.nets import mlp
+from cclp.training import processes
+from cclp.training.evaluation import run_net
+from cclp.training.loop import Objective
+from cclp.training.machine import make_fabric
+from cclp.training.run import train
+from tests import ranks
+from tests.runs import last_weights, metrics, tiny_config
+
+ROOT = Path(__file__).parents[1]
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+TRAIN = (
+    "train", "digits", "--labels", "30", "--steps", "12", "--per-class", "2", "--unlabeled-batch",
+    "30", "--checkpoint-every", "2", "--evaluate-every", "6",
+)  # fmt: skip
+BREAKS = '''
+import os, signal
+from pathlib import Path
+import torch
+from cclp.methods.base import Method
+
+class Breaks(Method):
+    """Ends process 1 in its fifth step; that of ``way`` "die" only once."""
+
+    def __init__(self, num_classes, way="raise"):
+        super().__init__()
+        self.way = way
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, step):
+        self.count += 1
+        if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))) == 1 and self.count == 5:
+            if self.way == "raise":
+                raise RuntimeError("the fifth step is bad")
+            if self.way == "poison":
+                return {"breaks": step.z_labeled.sum() * float("nan")}
+            if self.way == "die" and not Path("died").exists():
+                Path("died").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return {"breaks": 0.1 * step.z_labeled.square().mean()}
+'''
+
+
+def run(*line: str, cwd: Path, timeout: float = 120, **environment: str) -> Any:
+    """A command of Python modules: nothing may hang."""
+    return subprocess.run(
+        [sys.executable, "-m", *line],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def in_two(what: str, folder: Path) -> list[Any]:
+    """What both processes have found."""
+    done = run(*TORCHRUN, "-m", "tests.ranks", what, str(folder), cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [torch.load(folder / f"{what}-{r}.pt", weights_only=False) for r in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def losses(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return in_two("losses", tmp_path_factory.mktemp("losses"))
+
+
+def same(module: nn.Module) -> nn.Module:
+    return module
+
+
+def furthest(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
+    assert found.keys() == expected.keys()
+    return max(float((found[n] - expected[n]).abs().max()) for n in expected)
+
+
+@pytest.mark.parametrize("name", ranks.LOSSES)
+def test_a_gathered_loss_is_that_of_the_joint_batch(losses: list[Any], name: str) -> None:
+    expected = ranks.loss_and_gradients(name, False, None, same)
+    for found in losses:
+        assert furthest(found[name, True], expected) < 1e-9
+        assert furthest(found[name, False], expected) > 1e-4  # a graph of each batch is another
+
+
+def test_a_global_step_of_the_trainer_is_that_of_the_joint_batch(losses: list[Any]) -> None:
+    expected = ranks.terms_and_gradients(None, same)
+    for found in losses:
+        assert furthest(found["objective"], expected) < 1e-9
+
+
+def test_alone_there_is_nothing_to_gather() -> None:
+    alone, gathered = (ranks.loss_and_gradients("default", g, None, same) for g in (False, True))
+    assert furthest(gathered, alone) == 0
+
+
+def test_evaluation_counts_every_sample_once(tmp_path: Path) -> None:
+    first, second = in_two("together_as_one", tmp_path)
+    fabric = make_fabric("cpu", "32")
+    objective = Objective(nn.Identity(), mlp(5, ranks.CLASSES), [])
+    objective.load_state_dict(first["state"])
+    expected = run_net(fabric, objective, ranks.points())
+    for found in (first, second):
+        for name, index in (("all", slice(None)), ("some", [7, 3, 3]), ("one", slice(1))):
+            torch.testing.assert_close(found[name].z, expected.z[index])
+            torch.testing.assert_close(found[name].logits, expected.logits[index])
+        assert found["anyone"]
+        assert not found["nobody"]
+    assert (first["second"], second["second"]) == (False, True)
+
+
+def test_every_method_in_two_processes_and_only_the_first_writes(tmp_path: Path) -> None:
+    first, second = in_two("methods", tmp_path)
+    assert first == second
+    assert first.keys() == {*METHODS, "cclp+vat", "global"}
+    assert all(error < 1 for error in first.values())
+    for name in first:
+        assert (tmp_path / f"{name}-0" / "result.json").exists()
+        assert not (tmp_path / f"{name}-1").exists()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two processes from beginning to end, by Fabric's launcher."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "mine.py").write_text(BREAKS)
+    line = ("cclp", *TRAIN, "--method", "cclp+mine:Breaks", "--setting", "mine:Breaks.way=die")
+    (folder / "died").touch()
+    done = run(*line, "--devices", "2", "--out", "run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("error") == 1
+    return folder / "run"
+
+
+def test_a_rank_killed_under_torchrun_is_started_again(undisturbed: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BREAKS)
+    line = (*TRAIN, "--method", "cclp+mine:Breaks", "--setting", "mine:Breaks.way=die")
+    done = run(
+        *TORCHRUN, "--max-restarts", "2", "-m", "cclp", *line, "--out", "run",
+        cwd=tmp_path, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "died").exists()
+    assert last_weights(tmp_path / "run") == last_weights(undisturbed)
+    assert metrics(tmp_path / "run") == metrics(undisturbed)
+
+
+@pytest.mark.parametrize("launcher", [TORCHRUN[:1] + TORCHRUN[2:], ()], ids=["torchrun", "fabric"])
+def test_an_error_in_one_process_ends_all(launcher: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BREAKS)
+    start = (*launcher, "-m", "cclp") if launcher else ("cclp",)
+    line = (*TRAIN, "--method", "mine:Breaks", "--devices", "2", "--out", "run")
+    done = run(*start, *line, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "RuntimeError: the fifth step is bad" in done.stderr
+    assert "another process of this training has ended" in done.stderr or launcher
+    assert list((tmp_path / "run" / "checkpoint").glob("*4.json"))  # and what was saved is kept
+
+
+def test_a_loss_that_is_not_finite_in_one_process_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BREAKS)
+    line = (*TRAIN, "--method", "mine:Breaks", "--setting", "mine:Breaks.way=poison")
+    done = run("cclp", *line, "--devices", "2", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("the loss is not finite at step 5") == 1
+    assert "another process" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_the_user_got_wrong_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine").touch()
+    for start in (("cclp",), (*TORCHRUN, "-m", "cclp")):
+        done = run(*start, *TRAIN, "--devices", "2", "--out", "run", cwd=tmp_path)
+        assert done.returncode != 0
+        assert done.stderr.count("cclp: run exists and is never overwritten") == 1
+        assert done.stderr.count("Traceback (most recent") == (start != ("cclp",))  # torchrun's own
+
+
+def test_stopped_in_two_processes_and_resumed(undisturbed: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BREAKS)
+    (tmp_path / "died").touch()
+    line = ("train", "--resume", "run", "--method", "cclp+mine:Breaks")
+    begun = (*TRAIN, "--method", "cclp+mine:Breaks", "--setting", "mine:Breaks.way=die")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cclp", *begun, "--devices", "2", "--out", "run"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not list(tmp_path.glob("run/checkpoint/*2.json")) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)  # to process 0 only
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert "of 12, saved. Go on with: cclp train --resume run" in said
+    assert not (tmp_path / "run" / "result.json").exists()
+
+    done = run(*TORCHRUN[:2], "--nproc-per-node", "3", "-m", "cclp", *line, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "this training has 2 processes (--devices), but 3 were started" in done.stderr
+
+    done = run("cclp", *line, cwd=tmp_path)  # in two processes: the run knows
+    assert done.returncode == 0, done.stderr
+    assert last_weights(tmp_path / "run") == last_weights(undisturbed)
+    assert metrics(tmp_path / "run") == metrics(undisturbed)
+
+
+def test_torchrun_starts_anew_what_it_has_begun_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(steps=4, checkpoint_every=2)
+    train(config, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    weights = last_weights(tmp_path / "run")
+    with pytest.raises(ValueError, match="never overwritten"):
+        train(config, tmp_path / "run")
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "1")
+    with pytest.raises(ValueError, match="never overwritten"):
+        train(tiny_config(steps=4, checkpoint_every=2, seed=1), tmp_path / "run")
+    assert train(config, tmp_path / "run")["error"] < 1
+    assert last_weights(tmp_path / "run") == weights
+    assert train(config, tmp_path / "run")["error"] < 1  # it is finished
+
+
+def test_a_number_of_processes_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "many")
+    with pytest.raises(ValueError, match="WORLD_SIZE must be a number, got 'many'"):
+        processes.started()
+
+
+def test_devices_that_are_not_there() -> None:
+    with pytest.raises(ValueError, match="devices must be at least 1, got 0"):
+        tiny_config(devices=0)
+    with pytest.raises(ValueError, match="graph has no effect with method 'vat'"):
+        tiny_config(method="vat", graph="global")
