@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from cclp.training import processes
 from cclp.training.evaluation import run_net
 from cclp.training.loop import Objective
 from cclp.training.machine import make_fabric
-from cclp.training.run import train
+from cclp.training.run import resume, train
 from tests import ranks
 from tests.runs import last_weights, metrics, tiny_config
 
@@ -56,12 +58,17 @@ class Breaks(Method):
 '''
 
 
-def run(*line: str, cwd: Path, timeout: float = 120, **environment: str) -> Any:
+def environment(**more: str) -> dict[str, str]:
+    """Of a process in which tests can be imported."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
+
+
+def run(*line: str, cwd: Path, timeout: float = 120, **more: str) -> Any:
     """A command of Python modules: nothing may hang."""
     return subprocess.run(
         [sys.executable, "-m", *line],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
+        env=environment(**more),
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -160,6 +167,69 @@ def test_a_rank_killed_under_torchrun_is_started_again(undisturbed: Path, tmp_pa
     assert metrics(tmp_path / "run") == metrics(undisturbed)
 
 
+class Host(NamedTuple):
+    """A machine: its address, its network, and what to write before a command to run it there."""
+
+    address: str
+    network: str
+    prefix: tuple[str, ...] = ()
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[Host]]:
+    """Two: network namespaces with a cable between them, else two addresses of this machine."""
+    names = [f"cclp-{os.getpid()}-{end}" for end in "ab"]
+    made = [
+        Host(f"10.77.0.{number}", f"cclp{end}", ("ip", "netns", "exec", name))
+        for number, end, name in zip((1, 2), "ab", names, strict=True)
+    ]
+    lines = [f"netns add {name}" for name in names]
+    lines.append(f"-n {names[0]} link add cclpa type veth peer name cclpb netns {names[1]}")
+    for name, host in zip(names, made, strict=True):
+        lines.append(f"-n {name} addr add {host.address}/24 dev {host.network}")
+        lines.append(f"-n {name} link set {host.network} up")
+        lines.append(f"-n {name} link set lo up")
+    try:
+        for line in lines:
+            subprocess.run(["ip", *line.split()], check=True, capture_output=True)
+        yield made
+    except (OSError, subprocess.CalledProcessError):  # there is no ip, or it takes more rights
+        yield [Host(f"127.0.0.{number}", "lo") for number in (1, 2)]
+    finally:
+        for name in names:
+            with suppress(OSError):
+                subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def test_a_rank_killed_on_one_of_two_hosts(
+    undisturbed: Path, hosts: list[Host], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(BREAKS)
+    line = (*TRAIN, "--method", "cclp+mine:Breaks", "--setting", "mine:Breaks.way=die")
+    started = []
+    for number, host in enumerate(hosts):
+        torchrun = (
+            "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1",
+            "--max-restarts", "3", "--rdzv-backend", "c10d", "--rdzv-id", "cclp",
+            "--rdzv-endpoint", f"{hosts[0].address}:29477", "--local-addr", host.address,
+            "--rdzv-conf", f"is_host={1 - number}",
+        )  # fmt: skip
+        process = subprocess.Popen(
+            [*host.prefix, sys.executable, "-m", *torchrun, "-m", "cclp", *line, "--out", "run"],
+            cwd=tmp_path,
+            env=environment(
+                GLOO_SOCKET_IFNAME=host.network, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"
+            ),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+    said = [process.communicate(timeout=120)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    assert (tmp_path / "died").exists()
+    assert last_weights(tmp_path / "run") == last_weights(undisturbed)
+
+
 @pytest.mark.parametrize("launcher", [TORCHRUN[:1] + TORCHRUN[2:], ()], ids=["torchrun", "fabric"])
 def test_an_error_in_one_process_ends_all(launcher: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(BREAKS)
@@ -192,16 +262,17 @@ def test_what_the_user_got_wrong_is_told_once(tmp_path: Path) -> None:
         assert done.stderr.count("Traceback (most recent") == (start != ("cclp",))  # torchrun's own
 
 
-def test_stopped_in_two_processes_and_resumed(undisturbed: Path, tmp_path: Path) -> None:
+def test_stopped_in_two_processes_and_resumed(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mine.py").write_text(BREAKS)
     (tmp_path / "died").touch()
     line = ("train", "--resume", "run", "--method", "cclp+mine:Breaks")
     begun = (*TRAIN, "--method", "cclp+mine:Breaks", "--setting", "mine:Breaks.way=die")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, "-m", "cclp", *begun, "--devices", "2", "--out", "run"],
         cwd=tmp_path,
-        env=environment,
+        env=environment(),
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -213,9 +284,10 @@ def test_stopped_in_two_processes_and_resumed(undisturbed: Path, tmp_path: Path)
     assert "of 12, saved. Go on with: cclp train --resume run" in said
     assert not (tmp_path / "run" / "result.json").exists()
 
-    done = run(*TORCHRUN[:2], "--nproc-per-node", "3", "-m", "cclp", *line, cwd=tmp_path)
-    assert done.returncode == 1
-    assert "this training has 2 processes (--devices), but 3 were started" in done.stderr
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(ValueError, match=r"has 2 processes \(--devices\), but 3 were started"):
+        resume(tmp_path / "run", method="cclp+mine:Breaks")
+    monkeypatch.delenv("WORLD_SIZE")
 
     done = run("cclp", *line, cwd=tmp_path)  # in two processes: the run knows
     assert done.returncode == 0, done.stderr
