@@ -35,11 +35,46 @@ def left_out(X: NDArray[Any], y: NDArray[np.int64], num_classes: int) -> LeftOut
     return LabelGraph(X, y, num_classes).leave_out()
 
 
-def one_label_each(y: NDArray[np.int64]) -> NDArray[np.int64]:
+def some_labels(y: NDArray[np.int64], per_class: int) -> NDArray[np.int64]:
     few = np.full(len(y), -1)
     for c in np.unique(y):
-        few[np.flatnonzero(y == c)[0]] = c
+        few[np.flatnonzero(y == c)[:per_class]] = c
     return few
+
+
+def one_label_each(y: NDArray[np.int64]) -> NDArray[np.int64]:
+    return some_labels(y, 1)
+
+
+def test_borders_move_to_where_they_cut_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moons with noise in eight more dimensions, three labels each: most mistakes go."""
+    linear, moved = [], []
+    for seed in range(5):
+        X, y = make_moons(1000, noise=0.1, random_state=seed)
+        X = np.hstack([X, 0.3 * np.random.default_rng(seed).normal(size=(1000, 8))])
+        few = some_labels(y, 3)
+        moved.append((spread(X, few, 2).argmax(1) != y).mean())
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "_least_cut", lambda classes, *_: classes)
+            linear.append((spread(X, few, 2).argmax(1) != y).mean())
+    assert np.mean(moved) < 0.7 * np.mean(linear)
+
+
+def test_where_there_are_no_clusters_no_class_takes_all() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 20))
+    few = np.full(200, -1)
+    few[:4] = 0, 0, 1, 1
+    assert spread(X, few, 2).sum(0).min() > 20
+
+
+def test_labels_of_copies_may_disagree() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    few = np.full(60, -1)
+    few[[0, 30, 1, 2]] = 0, 1, 0, 1  # 0 and 30 are the same
+    found = spread(np.concatenate([X, X]), few, 2)
+    assert found[0].tolist() == [1, 0]
+    assert found[30].tolist() == [0, 1]
+    assert np.isfinite(found).all()
 
 
 def test_labels_follow_the_moons() -> None:
@@ -168,7 +203,7 @@ def test_labels_that_no_other_reaches_are_wrong(size: int) -> None:
 
 def test_copies_that_were_moved_are_near_each_other_only() -> None:
     distance, index = np.array([[0.0, 0], [0, 0], [0, 0], [5, 5]]), [[1, 2], [0, 2], [0, 1], [0, 1]]
-    walk = module._walk(distance, np.array(index)).toarray()
+    walk = module._affinity(distance, np.array(index)).toarray()
     assert walk[0, 1] > 100 * walk[0, 3] > 0
 
 
@@ -275,7 +310,7 @@ def test_neighbours_in_an_embedding_count_for_half(monkeypatch: pytest.MonkeyPat
     X, y = load_wine(return_X_y=True)
     rng = np.random.default_rng(0)
     noise, known = rng.normal(size=X.shape), 9 * np.eye(3)[y] + rng.normal(size=(len(y), 3))
-    few = one_label_each(y)
+    few = some_labels(y, 10)
 
     def right(x: NDArray[Any], z: NDArray[Any] | None = None) -> float:
         return float((LabelGraph(x, few, 3).spread(z).argmax(1) == y).mean())

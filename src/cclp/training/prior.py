@@ -29,7 +29,10 @@ from cclp.training.gradients import SMALLEST_SIDE, gradient_components
 
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
-CANDIDATES = 16  # nearest images by gradients, of which the nearest when bent are taken
+SHARPNESS = 4.0  # how fast affinity falls with the distance
+STRIDE = 20  # moves between two thresholds
+MOST_THRESHOLDS = 50
+CANDIDATES = 32  # nearest images by gradients, of which the nearest when bent are taken
 EQUAL_LABELS = 5  # a few labels say little about how large the classes are
 TESTED = 100  # labels, at most
 MOST_DIMENSIONS = 64
@@ -75,11 +78,14 @@ class LabelGraph:
 
     (I − αS) F = Y (Zhou et al. 2004) on the sparse graph of five neighbours each, whose weights
     fall with the distance in units of both ends' own neighbourhoods (Zelnik-Manor & Perona 2004).
-    Of images, the sixteen nearest by gradients are found, and of those the nearest if one may be
-    bent a little.
+    Of images, the 32 nearest by gradients are found, and of those the nearest if one may be bent a
+    little.
     Every class is given the share that it would have of the labels if there were five more of each,
     and every sample its largest class: F itself is so even that the loss would pull all classes
-    together. Of more than 60,000 samples, so many are the graph's, and the others go with their
+    together. From there the borders between classes move to where they cut the least, by threshold
+    dynamics (Merriman, Bence & Osher; on graphs, with sizes of classes, Jacobs et al. 2018): walk
+    20 moves from these classes, take each sample's largest one again, until nothing changes. Of
+    more than 60,000 samples, so many are the graph's, and the others go with their
     nearest: time and memory grow in proportion.
 
     Args:
@@ -114,7 +120,9 @@ class LabelGraph:
             self.points[self.nodes], axis=0, return_index=True, return_inverse=True
         )
         images = Images(x, self.nodes[self.first]) if _are_images(x) else None
-        self.walk = _walk(*_neighbours(distinct, images, cache)) if len(distinct) > 1 else None
+        self.affinity = (
+            _affinity(*_neighbours(distinct, images, cache)) if len(distinct) > 1 else None
+        )
 
     def spread(self, z: NDArray[Any] | None = None) -> NDArray[np.float32]:
         """Classes of all samples, (N, C).
@@ -127,16 +135,17 @@ class LabelGraph:
         """
         counts = self.labels[self.nodes].sum(0)
         points, prior = self.points, np.empty(self.labels.shape)
-        if self.walk is None:
+        if self.affinity is None:
             prior[:] = _shares(counts)
         else:
-            if z is None:
-                F = self._alone[1]
-            else:
+            F, moves = self._alone[1], _moves(self.affinity)
+            if z is not None:
                 points = comparable(z)
-                near = _walk(*_search(points[self.nodes][self.first], NEIGHBOURS))
-                F = self._propagate(_system((self.walk + near) / 2))
-            prior[self.nodes] = _classes(F, counts)[self.place]
+                near = _affinity(*_search(points[self.nodes][self.first], NEIGHBOURS))
+                F = self._propagate(_system((_walk(self.affinity) + _walk(near)) / 2))
+                moves = (moves + _moves(near)) / 2
+            classes = _least_cut(_classes(F, counts), moves, self._distinct_labels, counts)
+            prior[self.nodes] = classes[self.place]
         if len(self.others):
             search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(points[self.nodes])
             nearest = search.kneighbors(points[self.others], return_distance=False)[:, 0]
@@ -152,11 +161,11 @@ class LabelGraph:
         labels = self.labels[self.nodes]
         counts, classes = labels.sum(0), labels.argmax(1)
         tried = np.flatnonzero(labels.any(1) & (counts[classes] > 1))[:TESTED]
-        if self.walk is None or not len(tried):
+        if self.affinity is None or not len(tried):
             return LeftOut(0, 0)
         system, F = self._alone
         right, mass, added = 0, F.sum(0), _solve(system, np.ones(len(F)))
-        island = connected_components(self.walk)[1][self.place]
+        island = connected_components(self.affinity)[1][self.place]
         for i in tried:
             of, node = classes[i], self.place[i]
             itself = _solve(system, np.eye(1, len(F), node)[0], _ROOT_TOLERANCE)[node]
@@ -170,14 +179,19 @@ class LabelGraph:
     @cached_property
     def _alone(self) -> tuple[sparse.csr_matrix, NDArray[np.float64]]:
         """I − αS of the samples themselves, without an embedding, and its F."""
-        system = _system(self.walk)
+        system = _system(_walk(self.affinity))
         return system, self._propagate(system)
 
     def _propagate(self, system: sparse.csr_matrix) -> NDArray[np.float64]:
-        """F of the distinct points, (n, C); labels of copies add up."""
+        """F of the distinct points, (n, C)."""
+        return np.stack([_solve(system, column) for column in self._distinct_labels.T], axis=1)
+
+    @cached_property
+    def _distinct_labels(self) -> NDArray[np.float64]:
+        """Of the distinct points, (n, C); those of copies add up."""
         labels = np.zeros((len(self.first), self.labels.shape[1]))
         np.add.at(labels, self.place, self.labels[self.nodes])
-        return np.stack([_solve(system, column) for column in labels.T], axis=1)
+        return labels
 
 
 class Prior:
@@ -262,6 +276,33 @@ def _classes(F: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.
     balanced = F * _scale(counts, F.sum(0))
     reached = balanced.max(1, keepdims=True) > 0
     return np.where(reached, np.eye(len(counts))[balanced.argmax(1)], _shares(counts))
+
+
+def _least_cut(
+    classes: NDArray[np.float64],
+    moves: sparse.csr_matrix,
+    labels: NDArray[np.float64],
+    counts: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Classes whose borders run where few moves cross them.
+
+    In a graph without clusters a few moves lead everywhere, and one class would take all: if one
+    has lost half of its samples, the classes are left as they were.
+    """
+    known, reached = labels.any(1), (classes == 1).any(1)[:, None]
+    given = labels[known] / labels[known].sum(1, keepdims=True)  # copies may disagree
+    first = classes
+    for _ in range(MOST_THRESHOLDS):
+        walked = np.where(reached, classes, 0)
+        for _ in range(STRIDE):
+            walked = moves @ walked
+            walked[known] = given
+        before, classes = classes, _classes(walked, counts)
+        if (classes.sum(0) < first.sum(0) / 2).any():
+            return first
+        if (classes == before).all():
+            break
+    return classes
 
 
 def _solve(
@@ -353,16 +394,25 @@ def _search(points: NDArray[np.float32], most: int) -> Neighbours:
     return distance, index
 
 
-def _walk(distance: NDArray[np.floating], index: NDArray[np.int64]) -> sparse.csr_matrix:
-    """S = D^(-1/2) W D^(-1/2) of the graph of nearest neighbours."""
+def _affinity(distance: NDArray[np.floating], index: NDArray[np.int64]) -> sparse.csr_matrix:
+    """W of the graph of nearest neighbours."""
     count, neighbours = index.shape
     scale = distance[:, -1]
     width = scale[:, None] * scale[index]
     nothing = np.where(distance > 0, np.inf, 0)  # where a neighbourhood has no size
     ratio = np.divide(distance**2, width, out=nothing, where=width > 0)
-    affinity = np.exp(-ratio).clip(_LEAST_AFFINITY)
+    affinity = np.exp(-SHARPNESS * ratio).clip(_LEAST_AFFINITY)
     rows = np.arange(0, count * neighbours + 1, neighbours)
     W = sparse.csr_matrix((affinity.ravel(), index.ravel(), rows), (count, count))
-    W = W + W.T
+    return (W + W.T).tocsr()
+
+
+def _walk(W: sparse.csr_matrix) -> sparse.csr_matrix:
+    """S = D^(-1/2) W D^(-1/2)."""
     root = sparse.diags(1 / np.sqrt(np.asarray(W.sum(1)).ravel()))
     return (root @ W @ root).tocsr()
+
+
+def _moves(W: sparse.csr_matrix) -> sparse.csr_matrix:
+    """D⁻¹W: where a random walk goes."""
+    return (sparse.diags(1 / np.asarray(W.sum(1)).ravel()) @ W).tocsr()
