@@ -234,6 +234,21 @@ def test_nets_follow_the_data(net: str, size: int) -> None:
     assert first.in_channels == 1
 
 
+def test_images_are_jittered_in_training_only() -> None:
+    torch.manual_seed(0)
+    objective = Objective(nn.Identity(), mnist_net(), [], jitter=True)
+    seen = []
+    objective.net.features[0].register_forward_pre_hook(lambda _, x: seen.append(x[0]))
+    x = torch.rand(4, 1, 28, 28)
+    objective(x, torch.arange(4) % 2, x, 0.0)
+    labeled, unlabeled = seen
+    assert torch.equal(objective.inputs(x), x)
+    for jittered in (labeled, unlabeled):
+        assert not torch.equal(jittered, x)
+        assert jittered.is_contiguous(memory_format=torch.channels_last)
+    assert not torch.equal(labeled, unlabeled)  # each in its own way
+
+
 def test_images_are_channels_last() -> None:
     objective = Objective(fit_normalizer("zscore", DATA.train_x), mnist_net(), [])
     for module in objective.modules():

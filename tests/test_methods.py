@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cclp.methods import METHODS, make_methods, method_parts
-from cclp.methods.augment import strong, weak
+from cclp.methods.augment import jitter, strong, weak
 from cclp.methods.base import Method, Step, kept_statistics, ramp_up
 from cclp.methods.entropy import Entropy
 from cclp.methods.fixmatch import FixMatch
@@ -346,3 +346,22 @@ def test_images_are_moved_not_flipped() -> None:
 def test_settings_are_checked(method: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         method(10, **settings)
+
+
+def test_jitter_moves_things_a_little() -> None:
+    torch.manual_seed(0)
+    x = torch.zeros(200, 1, 28, 28)
+    x[:, :, 10:18, 13:15] = 1  # a bar
+    place = torch.arange(28.0) - 13.5
+    changed = jitter(x)
+    mass = changed.sum((1, 2, 3))
+    assert (mass / 16 - 1).abs().max() < 0.2
+    down = (changed.sum((1, 3)) * place).sum(1) / mass
+    right = (changed.sum((1, 2)) * place).sum(1) / mass
+    for moved in (down, right):
+        assert 0.4 < moved.std() < 0.8  # uniform up to a pixel: 0.58
+        assert moved.abs().max() < 1.3
+    slanted = torch.einsum("nchw,h,w->n", changed, place, place) / mass
+    assert 0.3 < slanted.std() < 1.5
+    vectors = torch.rand(3, 4)
+    assert jitter(vectors) is vectors

@@ -111,8 +111,8 @@ def test_what_differs_is_said() -> None:
     different = record(0.01, verified=False) | {"recipe": fast}
     assert table1.beside([different])[0].differs == (
         "2,400 steps instead of 45,000, net mnist_half, 50 + 250 images a step instead of "
-        "100 + 100, another course of the learning rate, a prior, batch norm settled, not the "
-        "published files, 1 of 10 seeds, float32 on Abacus"
+        "100 + 100, another course of the learning rate, a prior, batch norm settled, "
+        "images jittered, not the published files, 1 of 10 seeds, float32 on Abacus"
     )
     assert "a prior" not in table1.beside([different | {"method": "lba"}])[0].differs
     same = [record(0.01, seed=seed, precision="bf16") for seed in range(10)]

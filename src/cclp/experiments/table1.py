@@ -280,6 +280,7 @@ def _differs(records: list[dict[str, Any]]) -> str:
         "another course of the learning rate": other("learning_rate", "schedule"),
         "a prior": with_prior,
         "batch norm settled": other("settle"),
+        "images jittered": bool(ours.get("jitter")),
         "other settings of the loss": other("weight", "chain_steps", "similarity"),
         "not the published files": not all(record["verified"] for record in records),
         f"{seeds} of {PAPER_SEEDS} seeds": seeds != PAPER_SEEDS,

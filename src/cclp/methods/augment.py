@@ -1,4 +1,4 @@
-"""Small changes that keep the class: for methods that ask for them, never in the paper's settings.
+"""Small changes that keep the class: for methods and recipes that ask for them, never the paper's.
 
 They act on a batch of normalised inputs at once, each sample changed in its own way. No flips: a
 mirrored digit is another.
@@ -18,6 +18,15 @@ def weak(x: Tensor) -> Tensor:
     return _affine(x, shift=0.125, turn=0.0)
 
 
+def jitter(x: Tensor) -> Tensor:
+    """Images are moved by up to a pixel in 28, turned by up to 6 degrees, stretched and slanted by
+    up to 6 %; vectors are left as they are.
+    """
+    if x.ndim != 4:
+        return x
+    return _affine(x, shift=1 / 28, turn=math.radians(6), stretch=0.06)
+
+
 def strong(x: Tensor) -> Tensor:
     """Images are moved, turned by up to 20 degrees, cut out in one square of half their size and
     get noise; of vectors a quarter of the features is set to the mean, and noise is added.
@@ -29,13 +38,17 @@ def strong(x: Tensor) -> Tensor:
     return x + 0.3 * torch.randn_like(x)
 
 
-def _affine(x: Tensor, shift: float, turn: float) -> Tensor:
-    """Moved and turned about the centre; what comes in from outside repeats the border."""
+def _affine(x: Tensor, shift: float, turn: float, stretch: float = 0.0) -> Tensor:
+    """Moved, turned about the centre, stretched and slanted; outside, the border is repeated."""
     n = len(x)
     angle = turn * _uniform(n, x.device)
     cos, sin = angle.cos(), angle.sin()
     move = 2 * shift * torch.stack([_uniform(n, x.device), _uniform(n, x.device)], 1)
     matrix = torch.stack([torch.stack([cos, -sin], 1), torch.stack([sin, cos], 1)], 1)
+    if stretch:
+        wide, high, slant = (stretch * _uniform(n, x.device) for _ in range(3))
+        rows = [torch.stack([1 + wide, slant], 1), torch.stack([0 * slant, 1 + high], 1)]
+        matrix = matrix @ torch.stack(rows, 1)
     theta = torch.cat([matrix, move[:, :, None]], 2)
     grid = F.affine_grid(theta, list(x.shape), align_corners=False)
     return F.grid_sample(x.float(), grid, padding_mode="border", align_corners=False)

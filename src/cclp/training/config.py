@@ -134,8 +134,10 @@ class Config:
                 check_integer(name, value, least=least)
         if self.image_size is not None and self.image_size > LARGEST_IMAGE:
             raise ValueError(f"image_size must be at most {LARGEST_IMAGE}, got {self.image_size}")
-        if not isinstance(self.recipe.settle, bool):
-            raise TypeError(f"settle must be true or false, got {self.recipe.settle!r}")
+        for name in ("settle", "jitter"):
+            if not isinstance(getattr(self.recipe, name), bool):
+                value = getattr(self.recipe, name)
+                raise TypeError(f"{name} must be true or false, got {value!r}")
         if self.prior_features is not None and not self.recipe.prior:
             raise ValueError("prior_features has no effect: prior is 0")
         if self.prior_features is not None and "cclp" not in parts:

@@ -18,6 +18,7 @@ from cclp.data.batches import Batches, step_seed
 from cclp.data.form import Form
 from cclp.data.normalize import fit_normalizer
 from cclp.data.splits import Split
+from cclp.methods.augment import jitter
 from cclp.methods.base import Method, Step
 from cclp.nets import Net, cifar_net, mlp, mnist_net, svhn_net
 from cclp.training.recipe import Recipe
@@ -54,9 +55,12 @@ class Objective(nn.Module):
     is all there is to save besides the optimizer's.
     """
 
-    def __init__(self, normalizer: nn.Module, net: Net, methods: list[Method]) -> None:
+    def __init__(
+        self, normalizer: nn.Module, net: Net, methods: list[Method], jitter: bool = False
+    ) -> None:
         super().__init__()
         self.normalizer = normalizer
+        self.jitter = jitter
         self.net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.methods = nn.ModuleList(methods)
         self.uses_unlabeled = any(method.uses_unlabeled for method in methods)
@@ -82,9 +86,11 @@ class Objective(nn.Module):
             assert isinstance(method, Method)
             method.after_step(self.net)
 
-    def inputs(self, x: Tensor) -> Tensor:
-        """Raw samples as the network takes them."""
+    def inputs(self, x: Tensor, *, jittered: bool = False) -> Tensor:
+        """Raw samples as the network takes them, and as it is trained on them if jittered."""
         x = self.normalizer(x)
+        if jittered:
+            x = jitter(x)
         return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
     def forward(
@@ -97,11 +103,11 @@ class Objective(nn.Module):
         length: int = 1,
     ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
         """Terms of the loss by name, and both embeddings, detached."""
-        x_labeled = self.inputs(x_labeled)
+        x_labeled = self.inputs(x_labeled, jittered=self.jitter)
         z_labeled = self.net.features(x_labeled)
         z_unlabeled = None
         if x_unlabeled is not None:  # a pass of its own, with its own batch statistics
-            x_unlabeled = self.inputs(x_unlabeled)
+            x_unlabeled = self.inputs(x_unlabeled, jittered=self.jitter)
             z_unlabeled = self.net.features(x_unlabeled)
         logits = self.net.classifier(z_labeled)
         step = Step(
@@ -162,7 +168,8 @@ def set_up(
         seed: of the weights and all steps.
     """
     reseed(seed, step=-1, rank=0)
-    objective = Objective(fit_normalizer(normalization, x, split.unlabeled), net(), methods())
+    normalizer = fit_normalizer(normalization, x, split.unlabeled)
+    objective = Objective(normalizer, net(), methods(), recipe.jitter)
     optimizer = make_optimizer(objective, recipe)
     module, stepper = fabric.setup(objective, optimizer)
     batches = Batches(

@@ -72,6 +72,7 @@ class Recipe:
             too; batch norm's running statistics are settled for it.
         settle: whether batch norm's running statistics are replaced, before every evaluation, by
             those of training samples under the weights of that time.
+        jitter: whether images are moved, turned, stretched and slanted a little in training.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Recipe:
     teach: float = 0.0
     renew: int = 0
     settle: bool = False
+    jitter: bool = False
 
     def learning_rate_at(self, step: int) -> float:
         """A pure function of the step."""
@@ -173,6 +175,7 @@ def fast(data: str, all_labels: bool, kind: Kind) -> Recipe:
         teach=1.0,
         renew=3,
         settle=True,
+        jitter=True,
     )
 
 

@@ -1,0 +1,227 @@
+"""One graph over all processes (``--graph global``) against one for each (``local``).
+
+Time of the loss, forward and backward without a network, and bytes that a process receives, against
+the number of processes and of samples in each: real processes on this machine, a thread each, that
+talk by gloo. A model of the cost is fitted to them and carried on to 1,024 devices.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from scipy.optimize import nnls
+from torch.multiprocessing.spawn import spawn
+
+import cclp
+from cclp.experiments.overhead import CLASSES, embeddings
+from cclp.files import check_marks, write_between, write_json
+from cclp.training.machine import environment
+
+MARKS = "<!-- benchmarks/scaling.py writes from here -->", "<!-- to here: scaling -->"
+PROCESSES = (1, 2, 4)
+SAMPLES = (100, 200, 400, 800)  # of each process
+ALONE = (100, 200, 400, 800, 1600, 3200)  # N of one process: what graphs cost without a network
+DEVICES = (1, 8, 64, 256, 1024)
+SHOWN = 200  # samples a device in the model
+FEATURES = 128
+TURNS = 7
+
+
+def call(n: int, gather: bool) -> Callable[[], None]:
+    """Forward and backward of the loss on n samples of this process."""
+    z_labeled, labels, z_unlabeled = embeddings(n, FEATURES)
+    loss = cclp.CCLPLoss(CLASSES, gather=gather)
+
+    def step() -> None:
+        value = loss(z_labeled, labels, z_unlabeled)
+        torch.autograd.grad(value, (z_labeled, z_unlabeled))
+
+    return step
+
+
+def seconds(step: Callable[[], None], turns: int) -> float:
+    """Of the middle turn, by the clock of the slowest process."""
+    step()
+    taken = []
+    for _ in range(turns):
+        if dist.is_initialized():
+            dist.barrier()
+        begun = time.perf_counter()
+        step()
+        taken.append(time.perf_counter() - begun)
+    slowest = torch.tensor(taken, dtype=torch.float64)
+    if dist.is_initialized():
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    return float(median(slowest.tolist()))
+
+
+def received(step: Callable[[], None]) -> int:
+    """Bytes that this process gets from others in a step."""
+    count, gather = 0, dist.all_gather
+
+    def counted(parts: list[torch.Tensor], mine: torch.Tensor) -> None:
+        nonlocal count
+        count += sum(part.numel() * part.element_size() for part in parts[1:])
+        gather(parts, mine)
+
+    with mock.patch.object(dist, "all_gather", counted):
+        step()
+    return count
+
+
+def process(rank: int, world: int, folder: str, samples: tuple[int, ...], turns: int) -> None:
+    """One of several; the first writes what was found."""
+    torch.set_num_threads(1)
+    store = dist.FileStore(f"{folder}/store", world)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    rows = []
+    for n in samples:
+        local, joint = call(n, gather=False), call(n, gather=True)
+        rows.append(
+            {
+                "processes": world,
+                "samples": n,
+                "local": seconds(local, turns),
+                "global": seconds(joint, turns),
+                "bytes": received(joint),
+            }
+        )
+    if rank == 0:
+        write_json(Path(folder, "rows.json"), rows)
+
+
+def measure(
+    processes: tuple[int, ...], samples: tuple[int, ...], alone: tuple[int, ...], turns: int
+) -> dict[str, Any]:
+    """Everything that is measured, on this machine."""
+    rows: list[dict[str, Any]] = []
+    for world in processes:
+        with tempfile.TemporaryDirectory() as folder:
+            spawn(process, (world, folder, samples, turns), nprocs=world)
+            rows += json.loads(Path(folder, "rows.json").read_text())
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    sizes = [[n, seconds(call(n, gather=False), turns)] for n in alone]
+    torch.set_num_threads(threads)
+    return {"rows": rows, "alone": sizes}
+
+
+def fit(result: dict[str, Any]) -> dict[str, float]:
+    """Seconds of N³, N² and 1 in a graph; of a gathered byte, and of gathering at all.
+
+    The first by relative error over graphs of one process; the second by what two processes take
+    more than the model says of their joint graph: as many as there are cores here.
+    """
+    n, taken = np.array(result["alone"], float).T
+    terms = np.stack([n**3, n**2, np.ones_like(n)], 1)
+    cube, square, fixed = nnls(terms / taken[:, None], np.ones_like(n))[0]
+
+    def graph(size: float) -> float:
+        return float(cube * size**3 + square * size**2 + fixed)
+
+    pairs = [row for row in result["rows"] if row["processes"] == 2]
+    more = [row["global"] - graph(2 * row["samples"]) for row in pairs]
+    total = np.array([row["global"] for row in pairs])
+    terms = np.stack([[row["bytes"] for row in pairs], np.ones(len(pairs))], 1)
+    byte, start = nnls(terms / total[:, None], np.clip(more, 0, None) / total)[0]
+    return {"cube": cube, "square": square, "fixed": fixed, "byte": byte, "start": start}
+
+
+def predict(model: dict[str, float], devices: int, n: int) -> dict[str, float]:
+    """Seconds and bytes of a step's loss on so many devices with n samples each.
+
+    ``sharded``: not built; each device would keep the N x N rows of its own samples only.
+    """
+    total = devices * n
+    received = (devices - 1) * n * (FEATURES + CLASSES / 2) * 4
+    talk = model["start"] * np.log2(devices) + model["byte"] * received if devices > 1 else 0.0
+    products = model["cube"] * total**3 + model["square"] * total**2
+    return {
+        "bytes": received,
+        "local": model["cube"] * n**3 + model["square"] * n**2 + model["fixed"],
+        "global": products + model["fixed"] + talk,
+        "sharded": products / devices + model["fixed"] + talk,
+        "matrix": 4.0 * total**2,
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """What was measured, the model, and what it says of more devices."""
+    lines = [
+        "| processes | samples in each | local, ms | global, ms | global ÷ local | received |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in result["rows"]:
+        times = f"{1000 * row['local']:.1f} | {1000 * row['global']:.1f}"
+        ratio = f"{row['global'] / row['local']:.2f}"
+        size = f"{row['bytes'] / 1000:,.0f} kB"
+        lines.append(f"| {row['processes']} | {row['samples']} | {times} | {ratio} | {size} |")
+    model = result["model"]
+    lines += [
+        "",
+        f"Seconds of a graph of N samples: {model['cube']:.2g} N³ + {model['square']:.2g} N² + "
+        f"{model['fixed']:.2g}. Of gathering: {model['start']:.2g} for each doubling of the "
+        f"processes, and {model['byte']:.2g} a byte received.",
+        "",
+        f"| devices, {SHOWN} samples each | received by each | a matrix, N × N | local | global "
+        "| global, rows sharded (not built) |",
+        "|---|---|---|---|---|---|",
+    ]
+    for devices in DEVICES:
+        found = predict(model, devices, SHOWN)
+        times = " | ".join(_time(found[kind]) for kind in ("local", "global", "sharded"))
+        sizes = f"{_size(found['bytes'])} | {_size(found['matrix'])}"
+        lines.append(f"| {devices:,} | {sizes} | {times} |")
+    return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    for unit, length in (("h", 3600.0), ("min", 60.0), ("s", 1.0)):
+        if seconds >= length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{1000 * seconds:.1f} ms"
+
+
+def _size(count: float) -> str:
+    for unit, length in (("GB", 1e9), ("MB", 1e6)):
+        if count >= length:
+            return f"{count / length:,.1f} {unit}"
+    return f"{count / 1000:.0f} kB"
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    parser.add_argument("--docs", type=Path, help="put the tables into this page")
+    options = parser.parse_args()
+    if options.docs:
+        check_marks(options.docs, MARKS)
+    result = measure(PROCESSES, SAMPLES, ALONE, TURNS)
+    result |= {
+        "command": "benchmarks/scaling.py",
+        "model": fit(result),
+        "environment": environment(torch.device("cpu")),
+    }
+    print(table(result))
+    if options.out:
+        write_json(options.out, result)
+    if options.docs:
+        write_between(options.docs, MARKS, table(result))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()
