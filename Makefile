@@ -27,6 +27,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/loss.py --out results/loss-benchmark.json --readme README.md
 	$(BIN)/python benchmarks/training.py --out results/training-benchmark.json
 	$(BIN)/python benchmarks/estimator.py --readme README.md
+	$(BIN)/python benchmarks/scaling.py --out results/scaling-benchmark.json --docs docs/processes.md
 
 # Finishes what is missing, draws the figures again, and puts all of it into the README.
 results: $(VENV)/installed

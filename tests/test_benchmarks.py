@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import estimator, prior, time_to_accuracy, training
+from benchmarks import estimator, prior, scaling, time_to_accuracy, training
 from benchmarks import loss as benchmark
 from cclp.experiments.overhead import embeddings
 from cclp.progress import Reporter
@@ -64,6 +64,41 @@ def test_labels_spread_over_inputs_are_counted(tmp_path: Path) -> None:
 def test_docs_show_the_recorded_prior() -> None:
     result = json.loads((ROOT / "results" / "prior-benchmark.json").read_text())
     assert prior.table(result["rows"]) in (ROOT / "docs" / "fast.md").read_text()
+
+
+def test_gathering_is_measured_with_real_processes() -> None:
+    result = scaling.measure(processes=(1, 2), samples=(20, 40), alone=(20, 40, 80), turns=1)
+    alone, _, few, more = result["rows"]
+    assert alone["bytes"] == 0
+    # embeddings, labels as one-hot of half of them, and counts of three parts from one other
+    assert few["bytes"] == 20 * scaling.FEATURES * 4 + 10 * scaling.CLASSES * 4 + 3 * 8
+    assert more["bytes"] - few["bytes"] == few["bytes"] - 3 * 8
+    assert all(row["global"] > 0 < row["local"] for row in result["rows"])
+    assert [n for n, _ in result["alone"]] == [20, 40, 80]
+
+
+def test_the_model_of_gathering_finds_what_made_it() -> None:
+    made = {"cube": 2e-10, "square": 3e-8, "fixed": 1e-3, "byte": 1e-8, "start": 2e-3}
+    graph = [[n, 2e-10 * n**3 + 3e-8 * n**2 + 1e-3] for n in scaling.ALONE]
+    rows = [
+        {
+            "processes": 2,
+            "samples": n,
+            "bytes": scaling.predict(made, 2, n)["bytes"],
+            "global": scaling.predict(made, 2, n)["global"],
+        }
+        for n in scaling.SAMPLES
+    ]
+    found = scaling.fit({"rows": rows, "alone": graph})
+    assert found == pytest.approx(made, rel=1e-6)
+    many = scaling.predict(made, 64, 200)
+    assert many["local"] == scaling.predict(made, 1, 200)["local"]
+    assert many["sharded"] < many["global"] / 10
+
+
+def test_docs_show_the_recorded_scaling() -> None:
+    result = json.loads((ROOT / "results" / "scaling-benchmark.json").read_text())
+    assert scaling.table(result) in (ROOT / "docs" / "processes.md").read_text()
 
 
 def test_error_against_minutes(tmp_path: Path) -> None:
