@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cclp.cli import StopOnSignal, main, train
+from cclp.experiments import sweep
 from tests.runs import last_weights, metrics, write_mnist
 from tests.test_package import modules_after
 
@@ -242,9 +243,29 @@ def test_the_options_are_these() -> None:
     """A new option is a decision: it is written down here too."""
     assert sorted(option for parameter in train.params for option in parameter.opts) == [
         "--accelerator", "--bandwidth", "--chain-steps", "--checkpoint-every", "--data-dir",
-        "--evaluate-every", "--held-out", "--image-size", "--label", "--labeled-batch", "--labels",
+        "--devices", "--evaluate-every", "--graph", "--held-out", "--image-size", "--label", "--labeled-batch", "--labels",
         "--learning-rate", "--method", "--net", "--no-verify", "--normalization", "--out",
         "--per-class", "--precision", "--prior", "--prior-features", "--quiet", "--recipe",
         "--resume", "--seed", "--setting", "--similarity", "--skip-bad", "--steps",
-        "--tensorboard", "--unlabeled-batch", "--weight", "data",
+        "--strategy", "--tensorboard", "--unlabeled-batch", "--weight", "data",
     ]  # fmt: skip
+
+
+def test_a_thread_may_ask_whether_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a sweep with several jobs does: signals can be handled in the main thread only."""
+    monkeypatch.setattr(sweep, "POLL_SECONDS", 0.01)
+    said: list[str] = []
+    flag = tmp_path / "flag"
+    with (
+        StopOnSignal(said.append) as should_stop,
+        sweep._watching([], tmp_path, lambda _: None, should_stop, flag),
+    ):
+        time.sleep(0.1)
+        assert not flag.exists()
+        signal.raise_signal(signal.SIGTERM)
+        for _ in range(500):
+            if flag.exists():
+                break
+            time.sleep(0.01)
+        assert flag.exists()
+    assert len(said) == 1

@@ -323,3 +323,66 @@ def test_devices_that_are_not_there() -> None:
         tiny_config(devices=0)
     with pytest.raises(ValueError, match="graph has no effect with method 'vat'"):
         tiny_config(method="vat", graph="global")
+
+
+def test_ranks_are_believed_only_if_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert processes.rank() == 0
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert processes.rank() == 1
+
+
+def test_a_bad_number_in_the_environment_is_told_in_a_line(tmp_path: Path) -> None:
+    done = run("cclp", *TRAIN, "--out", "run", cwd=tmp_path, WORLD_SIZE="many")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "cclp: the environment variable WORLD_SIZE must be a number, got 'many'\n",
+    )
+
+
+TWICE = """
+from pathlib import Path
+from cclp.training.run import train
+from tests.runs import tiny_config
+
+config = tiny_config(steps=2, devices=2, evaluate_every=2)
+print("first", train(config, Path("first"))["error"] < 1)
+try:
+    train(config, Path("second"))
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_program_starts_one_training_of_several_processes(tmp_path: Path) -> None:
+    (tmp_path / "twice.py").write_text(TWICE)
+    done = subprocess.run(
+        [sys.executable, "twice.py"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = "a program can start one training of several processes: use torchrun for more"
+    assert sorted(done.stdout.splitlines()) == [said, said, "first True", "first True"]
+    assert not (tmp_path / "second").exists()
+
+
+def test_processes_with_other_data_are_refused(tmp_path: Path) -> None:
+    rows = [f"{i % 2},{i},{-i}" for i in range(40)]
+    for number in (0, 1):  # each process finds its own file
+        lines = ["class,a,b", *rows[:-1], rows[-1] + "9" * number]
+        (tmp_path / f"{number}.csv").write_text("\n".join(lines))
+    (tmp_path / "start.py").write_text(
+        "import os, sys\nfrom cclp.cli import main\n"
+        "main(['train', os.environ['LOCAL_RANK'] + '.csv', '--label', 'class', '--steps', '2',"
+        " '--devices', '2', '--out', 'run'])\n"
+    )
+    start = str(tmp_path / "start.py")
+    done = run(*TORCHRUN, start, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "process 1: this process does not have the data" in done.stderr

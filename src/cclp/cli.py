@@ -284,7 +284,8 @@ def train(
                 raise ValueError(f"--resume takes everything from the run: leave out {flag}")
         again = {name: options[name] for name in NAMED_AGAIN if name in given}
     else:
-        options["devices"] = options["devices"] or processes.started() or 1
+        if options["devices"] is None:
+            options["devices"] = processes.started() or 1
         config = make_config(**options)
         out = out or Path("runs", _run_name(config))
 
@@ -304,7 +305,8 @@ def train(
                 result = run.resume(out, report, should_stop, **again)
         except run.Stopped as stopped:
             report.say(f"{stopped} Go on with: cclp train --resume {shlex.quote(str(out))}")
-            context.exit(128 + should_stop.number if first else 0)
+            # another process may have been told
+            context.exit(128 + (should_stop.number or signal.SIGTERM) if first else 0)
     if not first:
         return
     measured = (
@@ -915,7 +917,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except (ValueError, OSError) as error:
         _fail(str(error), USER_ERROR)
     except (processes.Lost, FloatingPointError) as error:
-        if processes.rank():  # process 0 says it
+        if processes.rank():  # process 0 says it too
             sys.exit(FAILED)
         _fail(str(error), FAILED)
     except (click.Abort, KeyboardInterrupt):
@@ -928,6 +930,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    who = f"process {processes.rank()}: " if processes.rank() else ""
+    who = ""
+    with suppress(ValueError):  # of a number in the environment: perhaps that is the message
+        who = f"process {processes.rank()}: " if processes.rank() else ""
     click.echo(f"cclp: {who}{' '.join(message.split())}", err=True)
     sys.exit(code)

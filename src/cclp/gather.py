@@ -31,6 +31,8 @@ def gather_rows(rows: Tensor) -> Tensor:
     mine = torch.tensor([len(rows)], device=rows.device)
     counts = [torch.empty_like(mine) for _ in range(world_size())]
     dist.all_gather(counts, mine)
+    if not any(counts):
+        return rows
     gathered: Tensor = _Gather.apply(rows, [int(count) for count in counts])  # type: ignore[no-untyped-call]
     return gathered
 

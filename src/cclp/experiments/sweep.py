@@ -271,6 +271,8 @@ def _watching(
             show()
 
     show()
+    if should_stop():  # asked here first: signals are handled in the main thread
+        flag.touch()
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:

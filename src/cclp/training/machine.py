@@ -55,9 +55,17 @@ def fabric_precision(precision: str, device: torch.device) -> FabricPrecision:
 
 
 def make_fabric(
-    accelerator: str, precision: str, devices: int = 1, strategy: str = "auto"
+    accelerator: str,
+    precision: str,
+    devices: int = 1,
+    strategy: str = "auto",
+    unused: bool = False,
 ) -> Fabric:
     """Fabric on devices of that kind, with a process for each.
+
+    Args:
+        accelerator, precision, devices, strategy: as in the configuration.
+        unused: whether some parameters may not be used in a step.
 
     Raises:
         ValueError: if this machine has not got so many.
@@ -71,7 +79,9 @@ def make_fabric(
         accelerator=device.type,
         devices=here,
         num_nodes=devices // here,
-        strategy="auto" if strategy == "auto" and devices == 1 else DDPStrategy(timeout=PATIENCE),
+        strategy="auto"
+        if strategy == "auto" and devices == 1
+        else DDPStrategy(timeout=PATIENCE, find_unused_parameters=unused),
         precision=fabric_precision(precision, device),
     )
 

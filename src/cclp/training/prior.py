@@ -28,9 +28,10 @@ from cclp.training.distortion import REACH, bent_distances
 from cclp.training.gradients import SMALLEST_SIDE, gradient_components
 
 NEIGHBOURS = 5
+IMAGE_NEIGHBOURS = 8  # with five, whole styles of a digit part from it with some labeled sets
 ALPHA = 0.99  # of Zhou et al. 2004
-SHARPNESS = 4.0  # how fast affinity falls with the distance
-STRIDE = 20  # moves between two thresholds
+SHARPNESS = 2.0  # how fast affinity falls with the distance
+STRIDE = 5  # moves between two thresholds
 MOST_THRESHOLDS = 50
 CANDIDATES = 32  # nearest images by gradients, of which the nearest when bent are taken
 EQUAL_LABELS = 5  # a few labels say little about how large the classes are
@@ -78,13 +79,13 @@ class LabelGraph:
 
     (I − αS) F = Y (Zhou et al. 2004) on the sparse graph of five neighbours each, whose weights
     fall with the distance in units of both ends' own neighbourhoods (Zelnik-Manor & Perona 2004).
-    Of images, the 32 nearest by gradients are found, and of those the nearest if one may be bent a
-    little.
+    Of images, the 32 nearest by gradients are found, and of those the eight nearest if one may be
+    bent a little.
     Every class is given the share that it would have of the labels if there were five more of each,
     and every sample its largest class: F itself is so even that the loss would pull all classes
     together. From there the borders between classes move to where they cut the least, by threshold
     dynamics (Merriman, Bence & Osher; on graphs, with sizes of classes, Jacobs et al. 2018): walk
-    20 moves from these classes, take each sample's largest one again, until nothing changes. Of
+    5 moves from these classes, take each sample's largest one again, until nothing changes. Of
     more than 60,000 samples, so many are the graph's, and the others go with their
     nearest: time and memory grow in proportion.
 
@@ -138,8 +139,10 @@ class LabelGraph:
         if self.affinity is None:
             prior[:] = _shares(counts)
         else:
-            F, moves = self._alone[1], _moves(self.affinity)
-            if z is not None:
+            moves = _moves(self.affinity)
+            if z is None:
+                F = self._alone[1]
+            else:
                 points = comparable(z)
                 near = _affinity(*_search(points[self.nodes][self.first], NEIGHBOURS))
                 F = self._propagate(_system((_walk(self.affinity) + _walk(near)) / 2))
@@ -156,7 +159,8 @@ class LabelGraph:
     def leave_out(self) -> LeftOut:
         """How many labels the others get right, of at most 100: of classes that have another one.
 
-        They are left out one at a time: what each has added to F is taken away again.
+        They are left out one at a time: what each has added to F is taken away again. It is F that
+        is tested, before borders move.
         """
         labels = self.labels[self.nodes]
         counts, classes = labels.sum(0), labels.argmax(1)
@@ -353,7 +357,7 @@ def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
 def _neighbours(
     points: NDArray[np.float32], images: Images | None, cache: Path | None
 ) -> Neighbours:
-    """Distances and indices of each point's nearest, (N, 5); kept if there is a cache.
+    """Distances and indices of each point's nearest, (N, 5 or 8); kept if there is a cache.
 
     Args:
         points: vectors, (N, F).
@@ -362,7 +366,7 @@ def _neighbours(
     """
     if cache is None:
         return _nearest(points, images)
-    how = NEIGHBOURS if images is None else (NEIGHBOURS, CANDIDATES, REACH)
+    how = NEIGHBOURS if images is None else (IMAGE_NEIGHBOURS, CANDIDATES, REACH)
     about = f"{_VERSION} {how} {points.shape}".encode()
     path = cache / hashlib.sha256(about + points.tobytes()).hexdigest()
     with suppress(OSError, ValueError):
@@ -384,7 +388,7 @@ def _nearest(points: NDArray[np.float32], images: Images | None) -> Neighbours:
         return _search(points, NEIGHBOURS)
     _, index = _search(points, CANDIDATES)
     distance = bent_distances(images.all, images.chosen, index)
-    order = distance.argsort(1)[:, :NEIGHBOURS]
+    order = distance.argsort(1)[:, :IMAGE_NEIGHBOURS]
     return np.take_along_axis(distance, order, 1), np.take_along_axis(index, order, 1)
 
 

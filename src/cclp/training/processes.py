@@ -40,7 +40,9 @@ def started_here() -> int | None:
 
 
 def rank() -> int:
-    """Of this process among those that train together."""
+    """Of this process among those that train together; 0 if nobody has started several."""
+    if started() is None:
+        return 0
     return _environment("RANK") or _environment("LOCAL_RANK") or 0
 
 
@@ -76,8 +78,16 @@ def check_started(devices: int) -> None:
 
     Raises:
         ValueError: if not. Each reads its part of the samples, so with another number of them a run
-            could not go on as it began.
+            could not go on as it began. Also for a second training of several processes in one
+            program, unless torchrun has started it: its children would run all of it again.
     """
+    if devices > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        import torch.distributed as dist
+
+        if dist.is_available() and dist.is_initialized():
+            raise ValueError(
+                "a program can start one training of several processes: use torchrun for more"
+            )
     there = started()
     if there is not None and there != devices:
         raise ValueError(
@@ -96,11 +106,11 @@ def together(fabric: "Fabric") -> Iterator[None]:
     for teller in ("distributed", "rank_zero"):  # who is there: the user knows
         logging.getLogger(f"lightning_fabric.utilities.{teller}").setLevel(logging.WARNING)
     before = {name: os.environ.get(name) for name in _SET_BY_FABRIC}
-    fabric.launch()
-    children = getattr(fabric.strategy.launcher, "procs", [])
     try:
+        fabric.launch()
         yield
     except RuntimeError as error:
+        children = _taken(fabric)
         if fabric.world_size == 1 or not _is_broken_connection(error):
             _kill(children)
             raise
@@ -108,20 +118,31 @@ def together(fabric: "Fabric") -> Iterator[None]:
             with suppress(Exception):
                 child.wait(_SECONDS_TO_END)
         _kill(children)
-        said = "another process of this training has ended; if it said why, it is above"
-        raise Lost(said) from None
+        first = str(error).strip().partition("\n")[0]
+        raise Lost(
+            f"another process of this training has ended; if it said why, it is above ({first})"
+        ) from None
     except BaseException:
-        _kill(children)
+        _kill(_taken(fabric))
         raise
     else:  # the process group stays: to destroy it before DDP is gone can block for ever
-        for child in children:
+        for child in getattr(fabric.strategy.launcher, "procs", []):
             child.wait()
     finally:
-        if children:
-            for name, value in before.items():
-                os.environ.pop(name, None)
-                if value is not None:
-                    os.environ[name] = value
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _taken(fabric: "Fabric") -> list[subprocess.Popen[bytes]]:
+    """The processes that Fabric has started. It would kill this one as soon as one of them fails:
+    they are not its any more.
+    """
+    started: list[subprocess.Popen[bytes]] = getattr(fabric.strategy.launcher, "procs", [])
+    children = list(started)
+    started.clear()
+    return children
 
 
 def _kill(children: list[subprocess.Popen[bytes]]) -> None:

@@ -75,6 +75,7 @@ from cclp.training.processes import (
     shares_its_store,
     together,
 )
+from cclp.user_code import is_user_code
 
 if TYPE_CHECKING:
     from cclp.training.prior import Prior
@@ -138,6 +139,7 @@ def train(
             config = replace(config, held_out=_part_to_hold_out(data))
         with own_randomness():
             run = Run(fabric, out, config, data, report)
+        _check_same(run)
         if fabric.is_global_zero:
             create(
                 out,
@@ -162,7 +164,27 @@ def train(
 
 def _fabric(config: Config) -> Fabric:
     check_started(config.devices)
-    return make_fabric(config.accelerator, config.precision, config.devices, config.strategy)
+    return make_fabric(
+        config.accelerator,
+        config.precision,
+        config.devices,
+        config.strategy,
+        unused=any(map(is_user_code, (config.recipe.net, *method_parts(config.method)))),
+    )
+
+
+def _check_same(run: "Run") -> None:
+    """Make sure that all processes train alike.
+
+    Raises:
+        ValueError: in a process that has other data, samples or precision than process 0.
+    """
+    mine = run.config.precision, run.data.fingerprint, run.split.labeled.tolist()
+    if run.fabric.broadcast(mine) != mine:
+        raise ValueError(
+            f"this process does not have the data, labeled set or precision of process 0: here "
+            f"SHA-256 {mine[1][:12]}…, precision {mine[0]}, numpy {np.__version__}"
+        )
 
 
 def _held(fabric: Fabric, out: Path) -> AbstractContextManager[None]:
@@ -180,7 +202,8 @@ def _begun_before(out: Path, config: Config) -> dict[str, Any] | None:
         check_new(out)
         return None
     about, recorded = read_run(out)
-    if recorded != replace(config, held_out=recorded.held_out):
+    held_out = recorded.held_out if config.held_out is None else config.held_out
+    if recorded != replace(config, held_out=held_out):
         check_new(out)  # it is not
     return about
 
@@ -257,6 +280,7 @@ def _go_on(
                 f"{out}: the labeled set recorded in config.json cannot be drawn again by this "
                 f"version of numpy ({np.__version__})"
             )
+        _check_same(run)
         if run.features is not None and run.features_digest != about.get("prior_features"):
             raise ValueError(
                 f"prior_features {config.prior_features} has changed since the run began"
