@@ -243,8 +243,8 @@ def test_the_options_are_these() -> None:
     """A new option is a decision: it is written down here too."""
     assert sorted(option for parameter in train.params for option in parameter.opts) == [
         "--accelerator", "--bandwidth", "--chain-steps", "--checkpoint-every", "--data-dir",
-        "--devices", "--evaluate-every", "--graph", "--held-out", "--image-size", "--label", "--labeled-batch", "--labels",
-        "--learning-rate", "--method", "--net", "--no-verify", "--normalization", "--out",
+        "--devices", "--evaluate-every", "--graph", "--held-out", "--image-size", "--label",
+        "--labeled-batch", "--labels", "--learning-rate", "--method", "--net", "--no-verify", "--normalization", "--out",
         "--per-class", "--precision", "--prior", "--prior-features", "--quiet", "--recipe",
         "--resume", "--seed", "--setting", "--similarity", "--skip-bad", "--steps",
         "--strategy", "--tensorboard", "--unlabeled-batch", "--weight", "data",
