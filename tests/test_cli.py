@@ -244,10 +244,10 @@ def test_the_options_are_these() -> None:
     assert sorted(option for parameter in train.params for option in parameter.opts) == [
         "--accelerator", "--bandwidth", "--chain-steps", "--checkpoint-every", "--data-dir",
         "--devices", "--evaluate-every", "--graph", "--held-out", "--image-size", "--label",
-        "--labeled-batch", "--labels", "--learning-rate", "--method", "--net", "--no-verify", "--normalization", "--out",
-        "--per-class", "--precision", "--prior", "--prior-features", "--quiet", "--recipe",
-        "--resume", "--seed", "--setting", "--similarity", "--skip-bad", "--steps",
-        "--strategy", "--tensorboard", "--unlabeled-batch", "--weight", "data",
+        "--labeled-batch", "--labels", "--learning-rate", "--method", "--net", "--no-verify",
+        "--normalization", "--out", "--per-class", "--precision", "--prior", "--prior-features",
+        "--quiet", "--recipe", "--resume", "--seed", "--setting", "--similarity", "--skip-bad",
+        "--steps", "--strategy", "--tensorboard", "--unlabeled-batch", "--weight", "data",
     ]  # fmt: skip
 
 
