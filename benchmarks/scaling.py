@@ -82,7 +82,7 @@ def received(step: Callable[[], None]) -> int:
 def process(rank: int, world: int, folder: str, samples: tuple[int, ...], turns: int) -> None:
     """One of several; the first writes what was found."""
     torch.set_num_threads(1)
-    store = dist.FileStore(f"{folder}/store", world)
+    store = dist.FileStore(f"{folder}/store", world)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
     rows = []
     for n in samples:
@@ -107,7 +107,7 @@ def measure(
     rows: list[dict[str, Any]] = []
     for world in processes:
         with tempfile.TemporaryDirectory() as folder:
-            spawn(process, (world, folder, samples, turns), nprocs=world)
+            spawn(process, (world, folder, samples, turns), nprocs=world)  # type: ignore[no-untyped-call]
             rows += json.loads(Path(folder, "rows.json").read_text())
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

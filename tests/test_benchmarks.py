@@ -11,7 +11,7 @@ import torch
 
 from benchmarks import estimator, prior, scaling, time_to_accuracy, training
 from benchmarks import loss as benchmark
-from cclp.experiments.overhead import embeddings
+from cclp.experiments.overhead import CLASSES, embeddings
 from cclp.progress import Reporter
 from cclp.sklearn import CCLPClassifier
 from tests.runs import tiny_config
@@ -71,7 +71,7 @@ def test_gathering_is_measured_with_real_processes() -> None:
     alone, _, few, more = result["rows"]
     assert alone["bytes"] == 0
     # embeddings, labels as one-hot of half of them, and counts of three parts from one other
-    assert few["bytes"] == 20 * scaling.FEATURES * 4 + 10 * scaling.CLASSES * 4 + 3 * 8
+    assert few["bytes"] == 20 * scaling.FEATURES * 4 + 10 * CLASSES * 4 + 3 * 8
     assert more["bytes"] - few["bytes"] == few["bytes"] - 3 * 8
     assert all(row["global"] > 0 < row["local"] for row in result["rows"])
     assert [n for n, _ in result["alone"]] == [20, 40, 80]
