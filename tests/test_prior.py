@@ -203,7 +203,7 @@ def test_labels_that_no_other_reaches_are_wrong(size: int) -> None:
 
 def test_copies_that_were_moved_are_near_each_other_only() -> None:
     distance, index = np.array([[0.0, 0], [0, 0], [0, 0], [5, 5]]), [[1, 2], [0, 2], [0, 1], [0, 1]]
-    walk = module._affinity(distance, np.array(index)).toarray()
+    walk = module._affinity(distance, np.array(index), 1.0).toarray()
     assert walk[0, 1] > 100 * walk[0, 3] > 0
 
 

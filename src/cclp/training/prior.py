@@ -30,7 +30,7 @@ from cclp.training.gradients import SMALLEST_SIDE, gradient_components
 NEIGHBOURS = 5
 IMAGE_NEIGHBOURS = 8  # with five, whole styles of a digit part from it with some labeled sets
 ALPHA = 0.99  # of Zhou et al. 2004
-SHARPNESS = 2.0  # how fast affinity falls with the distance
+IMAGE_SHARPNESS = 2.0  # how fast affinity falls with the distance; 1 for vectors
 STRIDE = 5  # moves between two thresholds
 MOST_THRESHOLDS = 50
 CANDIDATES = 32  # nearest images by gradients, of which the nearest when bent are taken
@@ -121,8 +121,11 @@ class LabelGraph:
             self.points[self.nodes], axis=0, return_index=True, return_inverse=True
         )
         images = Images(x, self.nodes[self.first]) if _are_images(x) else None
+        self.sharpness = 1.0 if images is None else IMAGE_SHARPNESS
         self.affinity = (
-            _affinity(*_neighbours(distinct, images, cache)) if len(distinct) > 1 else None
+            _affinity(*_neighbours(distinct, images, cache), self.sharpness)
+            if len(distinct) > 1
+            else None
         )
 
     def spread(self, z: NDArray[Any] | None = None) -> NDArray[np.float32]:
@@ -144,7 +147,9 @@ class LabelGraph:
                 F = self._alone[1]
             else:
                 points = comparable(z)
-                near = _affinity(*_search(points[self.nodes][self.first], NEIGHBOURS))
+                near = _affinity(
+                    *_search(points[self.nodes][self.first], NEIGHBOURS), self.sharpness
+                )
                 F = self._propagate(_system((_walk(self.affinity) + _walk(near)) / 2))
                 moves = (moves + _moves(near)) / 2
             classes = _least_cut(_classes(F, counts), moves, self._distinct_labels, counts)
@@ -398,14 +403,16 @@ def _search(points: NDArray[np.float32], most: int) -> Neighbours:
     return distance, index
 
 
-def _affinity(distance: NDArray[np.floating], index: NDArray[np.int64]) -> sparse.csr_matrix:
+def _affinity(
+    distance: NDArray[np.floating], index: NDArray[np.int64], sharpness: float
+) -> sparse.csr_matrix:
     """W of the graph of nearest neighbours."""
     count, neighbours = index.shape
     scale = distance[:, -1]
     width = scale[:, None] * scale[index]
     nothing = np.where(distance > 0, np.inf, 0)  # where a neighbourhood has no size
     ratio = np.divide(distance**2, width, out=nothing, where=width > 0)
-    affinity = np.exp(-SHARPNESS * ratio).clip(_LEAST_AFFINITY)
+    affinity = np.exp(-sharpness * ratio).clip(_LEAST_AFFINITY)
     rows = np.arange(0, count * neighbours + 1, neighbours)
     W = sparse.csr_matrix((affinity.ravel(), index.ravel(), rows), (count, count))
     return (W + W.T).tocsr()
