@@ -7,7 +7,6 @@ talk by gloo. A model of the cost is fitted to them and carried on to 1,024 devi
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -223,5 +222,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

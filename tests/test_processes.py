@@ -357,15 +357,7 @@ except ValueError as error:
 
 def test_a_program_starts_one_training_of_several_processes(tmp_path: Path) -> None:
     (tmp_path / "twice.py").write_text(TWICE)
-    done = subprocess.run(
-        [sys.executable, "twice.py"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run("twice", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = "a program can start one training of several processes: use torchrun for more"
     assert sorted(done.stdout.splitlines()) == [said, said, "first True", "first True"]
@@ -378,11 +370,10 @@ def test_processes_with_other_data_are_refused(tmp_path: Path) -> None:
         lines = ["class,a,b", *rows[:-1], rows[-1] + "9" * number]
         (tmp_path / f"{number}.csv").write_text("\n".join(lines))
     (tmp_path / "start.py").write_text(
-        "import os, sys\nfrom cclp.cli import main\n"
+        "import os\nfrom cclp.cli import main\n"
         "main(['train', os.environ['LOCAL_RANK'] + '.csv', '--label', 'class', '--steps', '2',"
         " '--devices', '2', '--out', 'run'])\n"
     )
-    start = str(tmp_path / "start.py")
-    done = run(*TORCHRUN, start, cwd=tmp_path)
+    done = run(*TORCHRUN, "start.py", cwd=tmp_path)
     assert done.returncode != 0
     assert "process 1: this process does not have the data" in done.stderr

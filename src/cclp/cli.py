@@ -930,8 +930,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    who = ""
+    rank = 0
     with suppress(ValueError):  # of a number in the environment: perhaps that is the message
-        who = f"process {processes.rank()}: " if processes.rank() else ""
+        rank = processes.rank()
+    who = f"process {rank}: " if rank else ""
     click.echo(f"cclp: {who}{' '.join(message.split())}", err=True)
     sys.exit(code)

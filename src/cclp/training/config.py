@@ -134,9 +134,8 @@ class Config:
                 check_integer(name, value, least=least)
         if self.image_size is not None and self.image_size > LARGEST_IMAGE:
             raise ValueError(f"image_size must be at most {LARGEST_IMAGE}, got {self.image_size}")
-        for name in ("settle", "jitter"):
-            if not isinstance(getattr(self.recipe, name), bool):
-                value = getattr(self.recipe, name)
+        for name, value in (("settle", self.recipe.settle), ("jitter", self.recipe.jitter)):
+            if not isinstance(value, bool):
                 raise TypeError(f"{name} must be true or false, got {value!r}")
         if self.prior_features is not None and not self.recipe.prior:
             raise ValueError("prior_features has no effect: prior is 0")
