@@ -75,6 +75,21 @@ def last_weights(run: Path) -> bytes:
     return max((run / "checkpoint").glob("*.safetensors")).read_bytes()
 
 
+def assert_same_run(out: Path, whole: Path) -> None:
+    """That a finished run is, bit for bit, the one that nothing has disturbed."""
+    assert last_weights(out) == last_weights(whole)
+    assert metrics(out) == metrics(whole)
+    embeddings = [sorted((run / "embedding").iterdir()) for run in (out, whole)]
+    assert [path.name for path in embeddings[0]] == [path.name for path in embeddings[1]]
+    for mine, other in zip(*embeddings, strict=True):
+        assert mine.read_bytes() == other.read_bytes()
+    results = [json.loads((run / "result.json").read_text()) for run in (out, whole)]
+    for result in results:
+        assert result.pop("seconds") > 0
+        assert result.pop("restarts") >= 0
+    assert results[0] == results[1]
+
+
 def cifar(x: NDArray[np.uint8], y: NDArray[np.generic]) -> bytes:
     """The bytes of a batch of CIFAR-10's binary version."""
     return np.column_stack([y, x.reshape(len(x), -1)]).astype(np.uint8).tobytes()
@@ -85,6 +100,13 @@ def svhn(x: NDArray[np.uint8], y: NDArray[np.generic]) -> bytes:
     content = io.BytesIO()
     labels = np.where(y == 0, 10, y).astype(np.uint8)[:, None]
     savemat(content, {"X": x.transpose(2, 3, 1, 0), "y": labels})
+    return content.getvalue()
+
+
+def npz(**arrays: object) -> bytes:
+    """The bytes of an .npz file."""
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
     return content.getvalue()
 
 

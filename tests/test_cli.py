@@ -12,7 +12,7 @@ import pytest
 
 from cclp.cli import StopOnSignal, main, train
 from cclp.experiments import sweep
-from tests.runs import last_weights, metrics, write_mnist
+from tests.runs import assert_same_run, write_mnist
 from tests.test_package import modules_after
 
 SMALL = [
@@ -76,18 +76,12 @@ def test_interrupted_killed_and_resumed_equals_undisturbed(tmp_path: Path) -> No
     assert printed.startswith("error ")
 
     assert call(*SMALL, "--quiet", "--out", str(whole)) == 0
-    assert last_weights(out) == last_weights(whole)
-    assert metrics(out) == metrics(whole)
+    assert_same_run(out, whole)
     assert [path.name for path in sorted((out / "embedding").iterdir())] == [
         "00000200.npz", "00000400.npz", "00000600.npz",
     ]  # fmt: skip
-    for path in (whole / "embedding").iterdir():
-        assert (out / "embedding" / path.name).read_bytes() == path.read_bytes()
-    results = [json.loads((run / "result.json").read_text()) for run in (out, whole)]
-    assert [result.pop("restarts") for result in results] == [2, 0]
-    for result in results:
-        assert result.pop("seconds") > 0
-    assert results[0] == results[1]
+    restarts = [json.loads((run / "result.json").read_text())["restarts"] for run in (out, whole)]
+    assert restarts == [2, 0]
 
 
 def test_a_run_prints_its_error_and_where_it_is(

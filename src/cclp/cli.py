@@ -461,13 +461,27 @@ def predict(
     with make_reporter(quiet) as report:
         for found in predict(run, files, report=report, **options):
             row = "" if found.row is None else found.row
-            writer.writerow([found.file, row, found.label, f"{found.probability:.4f}"])
+            writer.writerow(
+                [_no_formula(found.file), row, _no_formula(found.label), f"{found.probability:.4f}"]
+            )
             count += 1
     if out is None:
         click.echo(table.getvalue(), nl=False)
     else:
         write_bytes(out, table.getvalue().encode(errors="surrogateescape"), new=True)
         click.echo(f"{count} predictions: {out}")
+
+
+def _no_formula(cell: str) -> str:
+    """A cell that no spreadsheet takes for a formula: an apostrophe stands before what begins one.
+
+    A number stays one.
+    """
+    if not cell.startswith(tuple("=+-@\t\r\n＝＋－＠")):
+        return cell
+    with suppress(ValueError):
+        return cell if math.isfinite(float(cell)) else f"'{cell}"
+    return f"'{cell}"
 
 
 @command.command(short_help="One HTML page about one run or several, or an experiment.")

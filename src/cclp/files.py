@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +21,44 @@ def write_bytes(path: Path, content: bytes, *, new: bool = False) -> None:
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            os.link(partial, path)  # unlike a rename, never onto another's
-        else:
-            partial.replace(path)
-    except OSError as error:  # a full disk does not say which file it was about
-        raise OSError(error.errno, error.strerror, str(path)) from None
+        with trouble_named(path):
+            with partial.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if new:
+                os.link(partial, path)  # unlike a rename, never onto another's
+            else:
+                partial.replace(path)
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # of a folder that cannot be written to at all
+            partial.unlink()
+
+
+@contextmanager
+def trouble_named(path: Path) -> Iterator[None]:
+    """While a file is written: a full disk does not say by itself which one it was about."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def write_json(path: Path, content: Any, *, new: bool = False) -> None:
     """Write readable JSON; NaN and infinity, which JSON has not, are refused."""
     write_bytes(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode(), new=new)
+
+
+def parse_json(content: bytes) -> Any:
+    """A value in JSON, from anywhere.
+
+    Raises:
+        ValueError: and nothing else, for what is none.
+    """
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def check_marks(path: Path, marks: tuple[str, str]) -> None:

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cclp.data.formats import read_content
+from cclp.data.formats import most_unpacked, read_content
 from cclp.progress import Reporter
 
 TIMEOUT = 30
@@ -216,13 +216,21 @@ def _download(url: str, folder: Path, name: str, advance: Callable[[int], None])
 
 
 def _untar(path: Path, members: set[str] | frozenset[str], to: Path) -> None:
-    """Files of these names, wherever they lie in the archive."""
+    """Files of these names, wherever they lie in the archive; their folders and links are not made.
+
+    Raises:
+        ValueError: for one that is larger than a small archive may hold.
+    """
+    most = most_unpacked(path.stat().st_size)
     with tarfile.open(path) as archive:
         for member in archive:
             name = Path(member.name).name
             content = archive.extractfile(member) if name in members and member.isfile() else None
+            if content is not None and member.size > most:
+                raise ValueError(f"{name} unpacks to more than {most:,} bytes")
             if content is not None:
-                (to / name).write_bytes(content.read())
+                with (to / name).open("wb") as file:
+                    shutil.copyfileobj(content, file)
 
 
 def _short(reason: object) -> str:

@@ -4,9 +4,10 @@ Every one of them raises ValueError, and nothing else, for content that is not w
 """
 
 import gzip
+import io
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -32,9 +33,26 @@ def read_content(path: Path) -> bytes:
     content = path.read_bytes()
     if content[:2] == b"\x1f\x8b":
         try:
-            return gzip.decompress(content)
-        except (EOFError, OSError, zlib.error) as error:
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+                return _at_most(most_unpacked(len(content)), file.read)
+        except (EOFError, OSError, ValueError, zlib.error) as error:
             raise ValueError(f"{path} is a damaged gzip file ({error})") from None
+    return content
+
+
+def most_unpacked(packed: int) -> int:
+    """To how many bytes a file of so many may unpack: a small one can be made to fill the memory.
+
+    A gigabyte, or a hundred times the file; what packs still better is no data.
+    """
+    return max(2**30, 100 * packed)
+
+
+def _at_most(most: int, read: Callable[[int], bytes], before: int = 0) -> bytes:
+    """All that there is to read, if with ``before`` it is no more than ``most`` bytes."""
+    content = read(most - before + 1)
+    if before + len(content) > most:
+        raise ValueError(f"it unpacks to more than {most:,} bytes")
     return content
 
 
@@ -104,7 +122,7 @@ def parse_mat(content: bytes, path: Path) -> dict[str, NDArray[Any]]:
     try:
         for kind, data in _mat_elements(memoryview(content)[128:]):
             if kind == _COMPRESSED:
-                ((kind, data),) = _mat_elements(memoryview(zlib.decompress(data)))
+                ((kind, data),) = _mat_elements(memoryview(_inflate(data)))
             parts = list(_mat_elements(data)) if kind == _MATRIX else []
             if len(parts) != 4:  # flags, dimensions, name, numbers
                 continue
@@ -117,6 +135,14 @@ def parse_mat(content: bytes, path: Path) -> dict[str, NDArray[Any]]:
     except (ValueError, KeyError, IndexError, zlib.error) as error:
         raise ValueError(f"{path} is a damaged MATLAB 5 file: {error}") from None
     return arrays
+
+
+def _inflate(data: memoryview) -> bytes:
+    stream = zlib.decompressobj()
+    content = _at_most(most_unpacked(len(data)), lambda most: stream.decompress(data, most))
+    if not stream.eof:
+        raise ValueError("a compressed element ends early")
+    return content
 
 
 _MATRIX, _COMPRESSED, _COMPLEX = 14, 15, 0x08
@@ -150,9 +176,11 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an ``.npz`` file. Python objects (pickles) are refused."""
     arrays = {}
     with path.open("rb") as file, _npz_members(path, file) as members:
+        most, total = most_unpacked(path.stat().st_size), 0
         for name, member in members:
             shape, fortran, dtype = _npy_header(member)
-            content, size = member.read(), prod(shape) * dtype.itemsize
+            content, size = _at_most(most, member.read, total), prod(shape) * dtype.itemsize
+            total += size
             if len(content) != size:
                 raise ValueError(f"{name} of shape {shape} takes {size} bytes, not {len(content)}")
             arrays[name] = np.ndarray(shape, dtype, content, order="F" if fortran else "C")

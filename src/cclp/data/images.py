@@ -1,7 +1,6 @@
 """Image files of any mode and size, brought to one form, a few at a time."""
 
 import hashlib
-import json
 import os
 import tempfile
 import time
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from cclp.data.catalog import cache_root
-from cclp.files import write_json
+from cclp.files import parse_json, trouble_named, write_json
 from cclp.progress import Reporter
 
 Bytes = NDArray[np.uint8]
@@ -196,7 +195,8 @@ def _digest(paths: Sequence[Path]) -> str:
         except OSError:  # a link to nothing
             about = path.lstat()
         digest.update(os.fsencode(path.absolute()))
-        digest.update(f"\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
+        # The time of change, unlike that of modification, is not set by who copies a file.
+        digest.update(f"\0{about.st_size}\0{about.st_mtime_ns}\0{about.st_ctime_ns}\n".encode())
     return digest.hexdigest()
 
 
@@ -205,7 +205,7 @@ def _read_index(pixels: Path, index: Path, paths: Sequence[Path], shape: Shape) 
     try:
         bad = [
             Bad(paths[int(position)], str(reason), lasting=True)
-            for position, reason in json.loads(index.read_bytes())
+            for position, reason in parse_json(index.read_bytes())
         ]
         whole = pixels.stat().st_size == (len(paths) - len(bad)) * prod(shape)
     except (OSError, ValueError, TypeError, IndexError):
@@ -221,6 +221,7 @@ def _decode_to(
     handle, name = tempfile.mkstemp(dir=pixels.parent, prefix=".partial-")
     try:
         with (
+            trouble_named(pixels),
             os.fdopen(handle, "wb") as file,
             report.work(f"decoding {len(paths)} images", len(paths)) as advance,
         ):
@@ -231,8 +232,6 @@ def _decode_to(
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(pixels)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(pixels)) from None
     finally:
         Path(name).unlink(missing_ok=True)
     return unread

@@ -1,6 +1,5 @@
 """A run directory as plain values, checked while it is read."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cclp.data.formats import read_npz
+from cclp.files import parse_json
 from cclp.training.directory import read_json
 
 _AT_LEAST_0 = ("error", "seconds", "samples", "images", "restarts", "steps")
@@ -160,7 +160,7 @@ def _read_metrics(file: Path) -> list[dict[str, float]]:
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            values = json.loads(line)
+            values = parse_json(line)
         except ValueError as error:
             if number == len(lines):  # being written
                 break

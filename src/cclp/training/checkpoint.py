@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from cclp.files import write_bytes, write_json
+from cclp.files import parse_json, write_bytes, write_json
 
 KEPT = 2
 
@@ -58,7 +58,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         path.with_suffix(".json"),
         {
             "step": checkpoint.step,
-            "sha256": hashlib.sha256(content).hexdigest(),
+            "sha256": _digest(checkpoint.step, checkpoint.info, content),
             "info": checkpoint.info,
         },
     )
@@ -78,11 +78,14 @@ def load_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
 
     Raises:
         ValueError: if there are checkpoints and all are damaged.
+        PermissionError: if the newest may not be read.
     """
     found = sorted(folder.glob("*.json"), reverse=True)
     for path in found:
         try:
             return _read(path)
+        except PermissionError:  # not damaged: nobody should remove it
+            raise
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             warn(f"Checkpoint {path.stem} is damaged ({error}); falling back to the one before.")
     if found:
@@ -99,9 +102,17 @@ def does_not_fit(out: Path, checkpoint: Checkpoint, error: Exception) -> ValueEr
 
 
 def _read(path: Path) -> Checkpoint:
-    about = json.loads(path.read_text())
+    about = parse_json(path.read_bytes())
+    step, info = about["step"], about["info"]
     content = path.with_suffix(".safetensors").read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if found != about["sha256"]:
-        raise ValueError(f"SHA-256 is {found[:12]}…, expected {about['sha256'][:12]}…")
-    return Checkpoint(int(about["step"]), load(content), dict(about["info"]))
+    found, expected = _digest(step, info, content), str(about["sha256"])
+    if found != expected:
+        raise ValueError(f"SHA-256 is {found[:12]}…, expected {expected[:12]}…")
+    return Checkpoint(int(step), load(content), dict(info))
+
+
+def _digest(step: int, info: dict[str, Any], content: bytes) -> str:
+    """SHA-256 of all that is in a checkpoint."""
+    digest = hashlib.sha256(content)
+    digest.update(json.dumps([step, info], sort_keys=True).encode())
+    return digest.hexdigest()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cclp.files import write_bytes, write_json
+from cclp.files import parse_json, trouble_named, write_bytes, write_json
 from cclp.training.config import Config
 
 if TYPE_CHECKING:
@@ -28,18 +28,22 @@ class Metrics:
     def add(self, line: dict[str, float]) -> None:
         """Append a line; what is not finite, which JSON cannot say, becomes null."""
         plain = {name: value if math.isfinite(value) else None for name, value in line.items()}
-        with self.path.open("a") as file:
+        with trouble_named(self.path), self.path.open("a") as file:
             file.write(json.dumps(plain) + "\n")
 
     def lines(self) -> list[dict[str, Any]]:
-        """All whole lines so far."""
+        """All whole lines so far.
+
+        Raises:
+            ValueError: if one of them is damaged.
+        """
         if not self.path.exists():
             return []
-        return [
-            json.loads(line)
-            for line in self.path.read_bytes().splitlines(keepends=True)
-            if line.endswith(b"\n")
-        ]
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        try:
+            return [parse_json(line) for line in lines if line.endswith(b"\n")]
+        except ValueError as error:
+            raise ValueError(f"{self.path} is damaged: {error}") from None
 
     def sync(self) -> None:
         """To the disk, so that a checkpoint never outlives the lines before it."""
@@ -54,7 +58,7 @@ class Metrics:
         kept = []
         for line in self.path.read_bytes().splitlines(keepends=True):
             try:
-                if json.loads(line)["step"] <= step and line.endswith(b"\n"):
+                if parse_json(line)["step"] <= step and line.endswith(b"\n"):
                     kept.append(line)
             except (ValueError, KeyError, TypeError):
                 continue
@@ -103,6 +107,12 @@ def check_new(out: Path) -> None:
         raise _never_overwritten(out)
 
 
+def clear_partial(out: Path) -> None:
+    """Remove what crashes have left half-written in a directory that this process holds."""
+    for path in out.rglob(f".*{_PARTIAL}"):
+        path.unlink()
+
+
 def is_unused(out: Path) -> bool:
     """Whether a directory is not there yet, or empty but for what a crash has left half-written."""
     return not out.exists() or (
@@ -133,7 +143,7 @@ def read_run(out: Path) -> tuple[dict[str, Any], Config]:
 def read_json(out: Path, name: str) -> dict[str, Any]:
     """A JSON file of a run directory."""
     try:
-        content = json.loads((out / name).read_bytes())
+        content = parse_json((out / name).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{out} is not a run directory: it has no {name}") from None
     except ValueError as error:

@@ -36,6 +36,7 @@ from cclp.training.config import Config, named_again
 from cclp.training.directory import (
     Metrics,
     check_new,
+    clear_partial,
     create,
     locked,
     read_json,
@@ -274,6 +275,11 @@ def _go_on(
         report.say(f"Resuming, but not bit for bit: {', '.join(changed)}.")
     with _held(fabric, out), own_randomness():
         saved = load_checkpoint(out / "checkpoint", report.say) if first else None
+        if saved is not None and saved.info.get("config") != _config_digest(out):
+            raise ValueError(
+                f"{out / 'config.json'} has changed since checkpoint {saved.step} was written: put "
+                "back what it was"
+            )
         run = Run(fabric, out, config, data, report, fabric.broadcast(saved))
         if labeled != "all" and run.split.labeled.tolist() != labeled:
             raise ValueError(
@@ -286,6 +292,11 @@ def _go_on(
                 f"prior_features {config.prior_features} has changed since the run began"
             )
         return run.go(should_stop)
+
+
+def _config_digest(out: Path) -> str:
+    """SHA-256 of what a run was asked to do."""
+    return hashlib.sha256((out / "config.json").read_bytes()).hexdigest()
 
 
 class Run:
@@ -308,8 +319,6 @@ class Run:
         self.done = 0 if checkpoint is None else checkpoint.step
         recipe = config.recipe
         self.features = self._read_features()
-        if self.done > recipe.steps:
-            raise ValueError(f"{out} has done {self.done} steps, more than steps={recipe.steps}")
         self.events = tensorboard(out, self.done) if config.tensorboard and self.writes else None
         torch.backends.cudnn.deterministic = True  # or resuming would not be bit for bit
         of_cclp = cclp_settings(recipe) | config.settings.get("cclp", {})
@@ -347,6 +356,7 @@ class Run:
         """Train to the end, writing along the way."""
         config, recipe = self.config, self.config.recipe
         if self.writes:
+            clear_partial(self.out)
             self.metrics.forget_after(self.done)
         title = f"{config.method} on {self.data.name}, seed {config.seed}"
         self.report.begin(title, self.done, recipe.steps)
@@ -501,6 +511,7 @@ class Run:
             "seconds": self._seconds(),
             "restarts": self.restarts,
             "network": self.objective.network_name,
+            "config": _config_digest(self.out),
         }
         self.metrics.sync()
         save_checkpoint(self.out / "checkpoint", Checkpoint(done, tensors, info))

@@ -1,0 +1,281 @@
+"""Damaged bytes for every reader of files: ``make fuzz``, and fewer of them in ``make test``.
+
+What comes out is what was read, or a ValueError in words: no other exception, no hang, no more
+than so much memory.
+"""
+
+import argparse
+import gzip
+import io
+import json
+import resource
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cclp.data.formats import parse_cifar, parse_idx, parse_svhn, read_content, read_npz
+from cclp.data.images import decode_all
+from cclp.data.own import load_own
+from cclp.data.tables import encode, fit_columns, read_csv
+from cclp.experiments.folder import read_results
+from cclp.files import check_marks, write_between, write_json
+from cclp.report.experiment import make_experiment_page
+from cclp.report.page import make_report
+from cclp.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from cclp.training.directory import Metrics, read_run
+from cclp.training.machine import environment
+from cclp.training.prior import read_features
+from cclp.training.run import train
+from tests.runs import cifar, idx, npz, png, svhn, tiny_config
+
+SECONDS = 20
+MOST_MEMORY = 2 * 2**30  # more than at the start, in bytes
+MARKS = "<!-- make fuzz writes from here -->", "<!-- to here: fuzz -->"
+# What readers of text and of headers trip over.
+_TOKENS = (
+    b"NaN", b"-1", b"1e999", b"null", b"true", b"[]", b"{}", b'""', b'"', b"\\", b"[" * 3000,
+    b"\x00", b"\xff", b"9" * 30, b"9" * 5000, b",", b";", b"\n", b"\r", b"(", b"0", b"\xe2\x80\xa8",
+)  # fmt: skip
+
+
+class Target(NamedTuple):
+    """A kind of file: one that is whole, where it lies, and who reads it.
+
+    Attributes:
+        path: the file.
+        read: it.
+    """
+
+    path: Path
+    read: Callable[[], object]
+
+
+class Counts(NamedTuple):
+    """How often damaged bytes were read all the same, and how often they were refused."""
+
+    read: int
+    refused: int
+
+
+class Hang(BaseException):
+    """A reader has taken too long."""
+
+
+def make_targets(folder: Path) -> dict[str, Target]:
+    """A file of every kind in a new folder each."""
+    images = np.arange(2 * 4 * 5, dtype=np.uint8).reshape(2, 4, 5)
+    colour, classes = np.zeros((2, 3, 32, 32), np.uint8), np.array([1, 2])
+
+    def own(name: str, content: bytes, read: Callable[[Path], object]) -> Target:
+        path = folder / name / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+        return Target(path, lambda: read(path))
+
+    table = b"size;colour;kind\n1,5;red;a\n2;blue;b\n;red;b\n"
+    features = io.BytesIO()
+    np.save(features, np.zeros((2, 3), np.float32))
+    targets = {
+        target.path.name: target
+        for target in (
+            own("a.idx", idx(images), lambda p: parse_idx(read_content(p), p, 3)),
+            own("a.idx.gz", gzip.compress(idx(images)), lambda p: parse_idx(read_content(p), p, 3)),
+            own("a.bin", cifar(colour, classes), lambda p: parse_cifar(read_content(p), p)),
+            own("a.mat", svhn(colour, classes), lambda p: parse_svhn(read_content(p), p)),
+            own("a.npz", npz(X=np.zeros((2, 3)), y=np.array(["a", ""])), read_npz),
+            own("own.npz", npz(X=np.zeros((2, 3)), y=np.array([1, 0])), load_own),
+            own("a.csv", table, lambda p: encode(read_csv(p), fit_columns(read_csv(p), "kind"))),
+            own("own.csv", table, lambda p: load_own(p, label="kind")),
+            own("a.npy", features.getvalue(), lambda p: read_features(p, 2)),
+            own("a.png", png(np.zeros((9, 7, 3), np.uint8)), _decode),
+        )
+    }
+    return targets | _of_a_run(folder / "run") | _of_an_experiment(folder / "experiment")
+
+
+def _decode(path: Path) -> None:
+    """An image that cannot be read is named, not raised."""
+    for _, _, bad in decode_all([path], (3, 8, 8)):
+        for item in bad:
+            raise ValueError(f"{item}")
+
+
+def _of_a_run(out: Path) -> dict[str, Target]:
+    config = tiny_config(steps=4, evaluate_every=2, checkpoint_every=2)
+    train(replace(config, recipe=replace(config.recipe, unlabeled_batch=4)), out)
+
+    def resumable() -> None:
+        read_run(out)
+        make_report([out])
+
+    def metrics() -> None:
+        Metrics(out / "metrics.jsonl").lines()
+        make_report([out])
+
+    checkpoints = out.with_name("checkpoint")
+    save_checkpoint(checkpoints, Checkpoint(1, {"a": torch.ones(3)}, {"seconds": 1.5, "x": "y"}))
+    newest = load_checkpoint(checkpoints, print)
+    assert newest is not None
+
+    def checkpoint() -> None:
+        said: list[str] = []
+        found = load_checkpoint(checkpoints, said.append)
+        assert found is not None
+        assert (found.step, found.info) == (newest.step, newest.info)  # whole, or not at all
+        assert found.tensors["a"].equal(newest.tensors["a"])
+
+    return {
+        "config.json": Target(out / "config.json", resumable),
+        "metrics.jsonl": Target(out / "metrics.jsonl", metrics),
+        "result.json": Target(out / "result.json", lambda: make_report([out])),
+        "predictions.npz": Target(out / "predictions.npz", lambda: make_report([out])),
+        "embedding": Target(max((out / "embedding").iterdir()), lambda: make_report([out])),
+        "checkpoint's manifest": Target(checkpoints / "00000001.json", checkpoint),
+        "checkpoint's tensors": Target(checkpoints / "00000001.safetensors", checkpoint),
+    }
+
+
+def _of_an_experiment(out: Path) -> dict[str, Target]:
+    out.mkdir(parents=True)
+    source = Path(__file__).parent.parent / "results" / "overhead" / "results.json"
+    content = json.loads(source.read_bytes())
+    content["records"] = dict(list(content["records"].items())[:6])
+    write_json(out / "results.json", content)
+
+    def read() -> None:
+        read_results(out)
+        make_experiment_page(out)
+
+    return {"results.json": Target(out / "results.json", read)}
+
+
+@st.composite
+def damaged(draw: st.DrawFn, content: bytes) -> bytes:
+    """The content with a few bytes changed, tokens put in, parts taken out or doubled, cut short.
+
+    Headers are at the front and the back: half of the places are there.
+    """
+    found = bytearray(content)
+    for _ in range(draw(st.integers(1, 4))):
+        end = len(found)
+        near = st.integers(0, min(end, 400))
+        place = draw(st.one_of(st.integers(0, end), near, near.map(lambda n, e=end: e - n)))  # type: ignore[misc]
+        how = draw(st.sampled_from(("set", "flip", "token", "remove", "double", "cut")))
+        if how == "set" and place < end:
+            found[place] = draw(st.integers(0, 255))
+        elif how == "flip" and place < end:
+            found[place] ^= 1 << draw(st.integers(0, 7))
+        elif how == "token":
+            found[place : place + draw(st.integers(0, 8))] = draw(st.sampled_from(_TOKENS))
+        elif how == "remove":
+            del found[place : place + draw(st.integers(1, 40))]
+        elif how == "double":
+            found[place:place] = found[place : place + draw(st.integers(1, 40))]
+        elif how == "cut":
+            del found[place:]
+    return bytes(found)
+
+
+def fuzz(target: Target, examples: int) -> Counts:
+    """Read so many damaged files.
+
+    Raises:
+        AssertionError: if a refusal says nothing.
+        Exception: whatever else than ValueError a reader raises.
+        Hang: if it takes too long.
+    """
+    content, read, refused = target.path.read_bytes(), 0, 0
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(damaged(content))
+    def attempt(bad: bytes) -> None:
+        nonlocal read, refused
+        target.path.write_bytes(bad)
+        signal.alarm(SECONDS)
+        try:
+            target.read()
+            read += 1
+        except ValueError as error:
+            assert len(str(error).split()) >= 3, repr(error)  # noqa: PT017 - only if it is raised
+            refused += 1
+
+    with _bounded():
+        try:
+            attempt()
+        finally:
+            target.path.write_bytes(content)
+    return Counts(read, refused)
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Limits on memory, and what an alarm does."""
+
+    def hang(number: int, frame: FrameType | None) -> None:
+        raise Hang
+
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    before = signal.signal(signal.SIGALRM, hang)
+    resource.setrlimit(resource.RLIMIT_AS, (size + MOST_MEMORY, limits[1]))
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def table(record: dict[str, Any]) -> str:
+    """A row for each kind of file."""
+    lines = ["| file | damaged ones | read all the same | refused |", "|---|---|---|---|"]
+    for kind, counts in record["kinds"].items():
+        read, refused = counts["read"], counts["refused"]
+        lines.append(f"| {kind} | {read + refused:,} | {read:,} | {refused:,} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Fuzz every kind of file, write, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--examples", type=int, default=10_000)
+    parser.add_argument("--out", type=Path, default=Path("results/fuzz.json"))
+    parser.add_argument("--docs", type=Path, help="put the table into this page")
+    options = parser.parse_args()
+    if options.docs:
+        check_marks(options.docs, MARKS)
+    begun, kinds = time.monotonic(), {}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, target in make_targets(Path(folder)).items():
+            kinds[kind] = fuzz(target, options.examples)._asdict()
+            print(f"{kind}: {kinds[kind]}, {time.monotonic() - begun:.0f} s", flush=True)
+    record = {
+        "examples": options.examples,
+        "kinds": kinds,
+        "seconds": round(time.monotonic() - begun),
+        "environment": environment(torch.device("cpu")),
+    }
+    write_json(options.out, record)
+    if options.docs:
+        write_between(options.docs, MARKS, table(record))
+    print(table(record))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""No bytes, however damaged, bring a reader to anything but a sentence."""
+
+import pytest
+
+from tests.fuzz import Target, fuzz, make_targets
+
+EXAMPLES = 300
+KINDS = (
+    "a.idx", "a.idx.gz", "a.bin", "a.mat", "a.npz", "own.npz", "a.csv", "own.csv", "a.npy", "a.png",
+    "config.json", "metrics.jsonl", "result.json", "predictions.npz", "embedding",
+    "checkpoint's manifest", "checkpoint's tensors", "results.json",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
+    return make_targets(tmp_path_factory.mktemp("fuzz"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_bytes_give_a_sentence(targets: dict[str, Target], kind: str) -> None:
+    assert targets.keys() == set(KINDS)
+    counts = fuzz(targets[kind], EXAMPLES)
+    assert sum(counts) >= EXAMPLES
+    assert counts.refused > EXAMPLES / 10
