@@ -5,13 +5,16 @@ from typing import Any
 
 from cclp.experiments.folder import read_results
 from cclp.experiments.overhead import rows, share
+from cclp.experiments.tables import TABLES
 from cclp.files import check_marks, write_between
 from cclp.report.experiment import EXPERIMENTS
 from cclp.report.overhead_figure import NAMES
 
 ROOT = Path(__file__).parent.parent
 TOYS = ("circles", "moons")
+SWEEPS = ("table1", "ablation")
 FIGURES = ("<!-- tools/results.py writes from here -->", "<!-- to here: figures -->")
+TABLE = ("<!-- tools/results.py writes sweeps from here -->", "<!-- to here: sweeps -->")
 COSTS = ("<!-- tools/results.py writes costs from here -->", "<!-- to here: costs -->")
 
 
@@ -24,10 +27,10 @@ def claims(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def figure(name: str, picture: str) -> str:
-    """A picture that leads to its drawing in vectors."""
+def figure(name: str, picture: str, to: str = "results") -> str:
+    """A picture that leads to its drawing in vectors; ``to`` is the way to the results."""
     text = EXPERIMENTS[name].captions[picture].split(".")[0]
-    return f"[![{text}](results/{name}/{picture}.png)](results/{name}/{picture}.svg)"
+    return f"[![{text}]({to}/{name}/{picture}.png)]({to}/{name}/{picture}.svg)"
 
 
 def figures() -> str:
@@ -45,6 +48,37 @@ def figures() -> str:
             f"[animation](results/{name}/animation.gif): [results/{name}](results/{name}).*"
         )
     return "\n\n".join(parts)
+
+
+def sweeps(to: str = "results", *, whole: bool = False) -> str:
+    """The section on Table 1 and the ablation.
+
+    Args:
+        to: the way to the results.
+        whole: with all rows of the paper's table.
+    """
+    parts = []
+    for name in SWEEPS:
+        content = read_results(ROOT / "results" / name)
+        about, records = EXPERIMENTS[name], list(content["records"].values())
+        grids = TABLES[name].grids(records)
+        parts += [f"### {about.title}", figure(name, "figure", to)]
+        parts.append(f"*{about.captions['figure']} {about.about}*")
+        parts += [grid.markdown().rstrip() for grid in (grids if whole else grids[-1:])]
+        parts.append(claims(content))
+        parts.append(f"*{made(records)} Raw results: [results/{name}]({to}/{name}).*")
+    return "\n\n".join(parts)
+
+
+def made(records: list[dict[str, Any]]) -> str:
+    """On what the runs of a sweep were made, with all that must stand beside their numbers."""
+    threads = {record["environment"]["machine"]["threads"] for record in records}
+    steps = {f"{record['recipe']['steps']:,}" for record in records}
+    said = f"{len(records)} runs of {', '.join(sorted(steps))} steps, "
+    said += f"{' or '.join(map(str, sorted(threads)))} threads."
+    if not all(record["verified"] for record in records):
+        said += " SVHN is reconstructed from 28 × 28 copies."
+    return said
 
 
 def costs() -> str:
@@ -78,12 +112,18 @@ def costs() -> str:
 
 
 def main() -> None:
-    """Write both sections."""
-    readme = ROOT / "README.md"
-    for marks in (FIGURES, COSTS):
-        check_marks(readme, marks)
-    write_between(readme, FIGURES, figures())
-    write_between(readme, COSTS, costs())
+    """Write all sections."""
+    readme, page = ROOT / "README.md", ROOT / "docs" / "results.md"
+    sections = (
+        (readme, FIGURES, figures()),
+        (readme, TABLE, sweeps()),
+        (readme, COSTS, costs()),
+        (page, TABLE, sweeps("../results", whole=True)),
+    )
+    for path, marks, _ in sections:
+        check_marks(path, marks)
+    for path, marks, text in sections:
+        write_between(path, marks, text)
 
 
 if __name__ == "__main__":
