@@ -29,6 +29,7 @@ from cclp.data.load import load
 from cclp.files import write_json
 from cclp.progress import Reporter
 from cclp.training.config import Config
+from cclp.training.directory import create
 from cclp.training.loop import train_steps
 from cclp.training.machine import environment, fabric_precision, make_fabric
 from cclp.training.recipe import make_recipe
@@ -94,6 +95,7 @@ def measure(turns: int) -> dict[str, Any]:
     data = random_data("mnist")
     with tempfile.TemporaryDirectory() as folder:
         loop, bare = (new_run(Path(folder), config, data) for _ in range(2))
+        create(Path(folder), {"config": config.to_json()})
         steps = train_steps(
             loop.fabric, *loop.training[2:], data.train_x, data.train_y,
             config.recipe, config.seed,

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -511,11 +512,16 @@ class Run:
             "seconds": self._seconds(),
             "restarts": self.restarts,
             "network": self.objective.network_name,
-            "config": _config_digest(self.out),
+            "config": self.config_digest,
         }
         self.metrics.sync()
         save_checkpoint(self.out / "checkpoint", Checkpoint(done, tensors, info))
         self.saved, self.saved_at = done, time.monotonic()
+
+    @cached_property
+    def config_digest(self) -> str:
+        """Of ``config.json`` as it was when the first checkpoint was written."""
+        return _config_digest(self.out)
 
     def _checkpoint_is_due(self, done: int) -> bool:
         late = time.monotonic() - self.saved_at >= SECONDS_BETWEEN_CHECKPOINTS
