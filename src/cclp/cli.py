@@ -41,6 +41,7 @@ from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
 if TYPE_CHECKING:
     from cclp.experiments.folder import Claim
     from cclp.experiments.sweep import Cell
+    from cclp.training.export import Format
 
 USER_ERROR, FAILED = 2, 1
 CCLP_ONLY = ("chain_steps", "similarity", "bandwidth", "prior", "teach")
@@ -470,6 +471,37 @@ def predict(
     else:
         write_bytes(out, table.getvalue().encode(errors="surrogateescape"), new=True)
         click.echo(f"{count} predictions: {out}")
+
+
+@command.command(short_help="A run's network for other programs, with a card.")
+@_run
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["onnx", "safetensors"]),
+    default="onnx",
+    show_default=True,
+    help="ONNX needs pip install 'cclp[onnx]'.",
+)
+@_path("--out", "A folder to make.  [default: the run's name and the format]")
+@_net
+@_quiet
+def export(run: Path, kind: "Format", out: Path | None, net: str | None, quiet: bool) -> None:
+    """The network of RUN as a file that other programs load, and a model card beside it.
+
+    It takes raw samples and gives logits and embeddings. The card, for programs (card.json) and
+    people (card.md), says what it was trained on, with how many labels, and how well it does.
+
+    \b
+    cclp export runs/photos                        # photos-onnx/model.onnx
+    cclp export runs/photos --format safetensors   # for cclp.training.export.load_exported
+    """
+    from cclp.training.export import export
+
+    out = out or Path(f"{run.resolve().name}-{kind}")
+    with make_reporter(quiet) as report:
+        card = export(run, out, kind, net, report)
+    click.echo(f"{out / card['file']} and its card, {out / 'card.md'}")
 
 
 def _no_formula(cell: str) -> str:
