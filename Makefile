@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test fuzz soak bench results lint format clean
+.PHONY: demo test docs dist fuzz soak bench results lint format clean
 
 # Installs again only when what it installs from has changed.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -23,6 +23,14 @@ lint: $(VENV)/installed
 test: lint
 	$(BIN)/pytest
 
+docs: $(VENV)/installed
+	$(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
+
+# A source archive and a wheel, in dist/.
+dist: $(VENV)/installed
+	$(BIN)/hatchling build
+
 # Half an hour: 10,000 damaged files of each kind. make test reads 300 of each.
 fuzz: $(VENV)/installed
 	$(BIN)/python -m tests.fuzz --docs docs/reliability.md
@@ -32,13 +40,13 @@ soak: $(VENV)/installed
 	$(BIN)/python -m benchmarks.soak --docs docs/reliability.md
 
 bench: $(VENV)/installed
-	$(BIN)/python benchmarks/loss.py --out results/loss-benchmark.json --readme README.md
+	$(BIN)/python benchmarks/loss.py --out results/loss-benchmark.json --docs docs/performance.md
 	$(BIN)/python benchmarks/training.py --out results/training-benchmark.json
-	$(BIN)/python benchmarks/estimator.py --readme README.md
+	$(BIN)/python benchmarks/estimator.py --docs docs/estimator.md
 	$(BIN)/python benchmarks/scaling.py --out results/scaling-benchmark.json --docs docs/processes.md
 
 # Finishes what is missing but for the sweeps, which take hours (cclp reproduce table1 --out
-# results/table1 …), draws the figures again, and puts all of it into the README and docs/.
+# results/table1 …), draws the figures again, and puts all of it into docs/.
 results: $(VENV)/installed
 	$(BIN)/cclp reproduce circles --out results/circles
 	$(BIN)/cclp reproduce moons --out results/moons

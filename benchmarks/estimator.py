@@ -240,7 +240,7 @@ def table(title: str, errors: Result) -> list[list[str]]:
 
 
 def markdown(parts: dict[str, Result]) -> str:
-    """The README's tables, of the parts there are."""
+    """The page's tables, of the parts there are."""
     tables: list[list[str]] = []
     if "digits" in parts:
         tables += table("digits, error in %", parts["digits"])
@@ -270,13 +270,13 @@ def main() -> None:
     )
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all if there is none")
     parser.add_argument("--out", type=Path, default=Path("results/estimator"), help="folder")
-    parser.add_argument("--readme", type=Path, help="put the tables into this file")
+    parser.add_argument("--docs", type=Path, help="put the tables into this file")
     options = parser.parse_args()
-    if options.readme:
+    if options.docs:
         try:
-            check_marks(options.readme, MARKS)
+            check_marks(options.docs, MARKS)
         except ValueError as error:
-            parser.error(f"--readme: {error}")
+            parser.error(f"--docs: {error}")
     warnings.filterwarnings("ignore", category=FutureWarning)  # SVC(probability=True)
     warnings.filterwarnings("ignore", message=".*(converge|max_iter)")
     options.out.mkdir(parents=True, exist_ok=True)
@@ -290,8 +290,8 @@ def main() -> None:
     done = [name for name in PARTS if (options.out / f"{name}.json").exists()]
     parts = {name: read_json(options.out, f"{name}.json")["result"] for name in done}
     print(markdown(parts))
-    if options.readme:
-        write_between(options.readme, MARKS, markdown(parts))
+    if options.docs:
+        write_between(options.docs, MARKS, markdown(parts))
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def loss_cells(row: dict[str, Any]) -> list[str]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The README's table."""
+    """The page's table."""
     table = [
         ["N", "forward + backward", "÷ floor", "÷ transcription", "memory ÷ transcription"],
         ["---"] * 5,
@@ -150,15 +150,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
-    parser.add_argument("--readme", type=Path, help="put the table into this file")
+    parser.add_argument("--docs", type=Path, help="put the table into this file")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for PyTorch")
     parser.add_argument("--seconds", type=float, default=60, help="for each size")
     options = parser.parse_args()
-    if options.readme:
+    if options.docs:
         try:
-            check_marks(options.readme, MARKS)
+            check_marks(options.docs, MARKS)
         except ValueError as error:
-            parser.error(f"--readme: {error}")
+            parser.error(f"--docs: {error}")
     torch.set_num_threads(options.threads)
     result = {
         "command": f"benchmarks/loss.py --threads {options.threads} --seconds {options.seconds:g}",
@@ -179,8 +179,8 @@ def main() -> None:
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         write_json(options.out, result)
-    if options.readme:
-        write_between(options.readme, MARKS, markdown(result))
+    if options.docs:
+        write_between(options.docs, MARKS, markdown(result))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Put what ``cclp reproduce`` found into the README: called by ``make results``."""
+"""Put what ``cclp reproduce`` found into docs/: called by ``make results``."""
 
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,15 @@ def claims(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def figure(name: str, picture: str, to: str = "results") -> str:
-    """A picture that leads to its drawing in vectors; ``to`` is the way to the results."""
+def figure(name: str, picture: str) -> str:
+    """A picture that leads to its drawing in vectors."""
     text = EXPERIMENTS[name].captions[picture].split(".")[0]
-    return f"[![{text}]({to}/{name}/{picture}.png)]({to}/{name}/{picture}.svg)"
+    return f"[![{text}](../results/{name}/{picture}.png)](../results/{name}/{picture}.svg)"
 
 
 def figures() -> str:
     """The section on the toy problems."""
-    parts = ["![Two circles become two points, moving](results/circles/animation.gif)"]
+    parts = ["![Two circles become two points, moving](../results/circles/animation.gif)"]
     for name in TOYS:
         content = read_results(ROOT / "results" / name)
         seeds = {record["seed"] for record in content["records"].values()}
@@ -45,28 +45,22 @@ def figures() -> str:
         parts.append(claims(content))
         parts.append(
             f"*{len(seeds)} seeds. Raw results, figures and an "
-            f"[animation](results/{name}/animation.gif): [results/{name}](results/{name}).*"
+            f"[animation](../results/{name}/animation.gif): [results/{name}](../results/{name}).*"
         )
     return "\n\n".join(parts)
 
 
-def sweeps(to: str = "results", *, whole: bool = False) -> str:
-    """The section on Table 1 and the ablation.
-
-    Args:
-        to: the way to the results.
-        whole: with all rows of the paper's table.
-    """
+def sweeps() -> str:
+    """The section on Table 1 and the ablation."""
     parts = []
     for name in SWEEPS:
         content = read_results(ROOT / "results" / name)
         about, records = EXPERIMENTS[name], list(content["records"].values())
-        grids = TABLES[name].grids(records)
-        parts += [f"### {about.title}", figure(name, "figure", to)]
+        parts += [f"### {about.title}", figure(name, "figure")]
         parts.append(f"*{about.captions['figure']} {about.about}*")
-        parts += [grid.markdown().rstrip() for grid in (grids if whole else grids[-1:])]
+        parts += [grid.markdown().rstrip() for grid in TABLES[name].grids(records)]
         parts.append(claims(content))
-        parts.append(f"*{made(records)} Raw results: [results/{name}]({to}/{name}).*")
+        parts.append(f"*{made(records)} Raw results: [results/{name}](../results/{name}).*")
     return "\n\n".join(parts)
 
 
@@ -106,23 +100,27 @@ def costs() -> str:
             f"*\\* The network's time is that of {largest:,} images in proportion to N. "
             f"{machine['processor']}, {machine['threads']} threads, {machine['capability']}; "
             f"networks in {' and '.join(precisions)}. Raw results: "
-            "[results/overhead](results/overhead).*",
+            "[results/overhead](../results/overhead).*",
         ]
+    )
+
+
+def sections() -> tuple[tuple[Path, tuple[str, str], str], ...]:
+    """Pages, the marks in them, and what belongs between."""
+    page = ROOT / "docs" / "results.md"
+    return (
+        (page, FIGURES, figures()),
+        (page, TABLE, sweeps()),
+        (ROOT / "docs" / "performance.md", COSTS, costs()),
     )
 
 
 def main() -> None:
     """Write all sections."""
-    readme, page = ROOT / "README.md", ROOT / "docs" / "results.md"
-    sections = (
-        (readme, FIGURES, figures()),
-        (readme, TABLE, sweeps()),
-        (readme, COSTS, costs()),
-        (page, TABLE, sweeps("../results", whole=True)),
-    )
-    for path, marks, _ in sections:
+    found = sections()
+    for path, marks, _ in found:
         check_marks(path, marks)
-    for path, marks, text in sections:
+    for path, marks, text in found:
         write_between(path, marks, text)
 
 

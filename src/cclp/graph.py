@@ -168,7 +168,7 @@ def transition_matrix(
     Raises:
         TypeError, ValueError: for a wrong argument, which is named.
 
-    Example:
+    Examples:
         >>> import torch
         >>> H = transition_matrix(torch.tensor([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]))
         >>> [[round(p, 4) for p in row] for row in H.tolist()]

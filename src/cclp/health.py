@@ -97,7 +97,7 @@ def graph_health(
     Raises:
         TypeError, ValueError: for a wrong argument, which is named.
 
-    Example:
+    Examples:
         One class has swallowed the unlabeled points; the loss does not see it, the masses do.
 
         >>> import torch

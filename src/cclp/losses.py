@@ -82,7 +82,7 @@ def cclp_loss(
         1e-10. Chains are rescaled row by row instead of a floor under the logarithm. See
         :meth:`CCLPLoss.as_printed` and :meth:`CCLPLoss.as_released` for the originals.
 
-    Example:
+    Examples:
         Two compact classes of four points each reach the optimum, ln(N / C):
 
         >>> import math, torch
@@ -135,7 +135,7 @@ class CCLPLoss(nn.Module):
     Raises:
         TypeError, ValueError: for a wrong setting, at construction.
 
-    Example:
+    Examples:
         >>> import torch
         >>> regulariser = CCLPLoss(num_classes=10, weight=0.1)
         >>> z_labeled, z_unlabeled = torch.randn(20, 8), torch.randn(30, 8, requires_grad=True)

@@ -102,7 +102,7 @@ def mnist_net(num_classes: int = 10, in_channels: int = 1, width: int = 32) -> N
     ``width`` is of the first layers; all others are multiples of it, z too. With 16 in place of 32
     a step takes about a third of the time.
 
-    Example:
+    Examples:
         >>> net = mnist_net().eval()
         >>> net.features(torch.zeros(2, 1, 28, 28)).shape
         torch.Size([2, 128])
@@ -128,7 +128,7 @@ def svhn_net(num_classes: int = 10, in_channels: int = 3, image_size: int = 32) 
     Larger images are halved by a narrow layer and a pooling each, until the paper's layers see
     fewer than 64 x 64 pixels. Images must be of 4 x 4 pixels or more.
 
-    Example:
+    Examples:
         >>> net = svhn_net(image_size=96).eval()
         >>> net.features(torch.zeros(2, 3, 96, 96)).shape
         torch.Size([2, 128])
@@ -185,7 +185,7 @@ def mlp(
     Raises:
         TypeError, ValueError: for a size below one or a probability outside [0, 1).
 
-    Example:
+    Examples:
         >>> net = mlp(64, 10, hidden_sizes=[32], embedding_size=16)
         >>> net(torch.zeros(4, 8, 8)).shape
         torch.Size([4, 10])

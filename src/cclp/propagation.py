@@ -205,7 +205,7 @@ def propagate_labels(
         float64 with a jump of probability ``smoothing``. As printed, Eq. 5 loses all digits in
         float32 at embedding norms near 9.
 
-    Example:
+    Examples:
         >>> import torch
         >>> phi = propagate_labels(
         ...     torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1]),

@@ -36,7 +36,7 @@ class Batches:
         seed: of the run.
         world_size: number of processes. They read disjoint parts of the streams.
 
-    Example:
+    Examples:
         >>> batches = Batches(
         ...     np.arange(4), np.array([0, 0, 1, 1]), np.arange(100), per_class=1,
         ...     unlabeled_batch=3, seed=0,

@@ -50,7 +50,7 @@ def labeled_subset(y: Indices, count: int, seed: int) -> Indices:
     Raises:
         ValueError: if ``count`` is out of range.
 
-    Example:
+    Examples:
         >>> y = np.array([0, 0, 0, 0, 1, 1, 2, 2, 2])
         >>> np.bincount(y[labeled_subset(y, 8, seed=0)])
         array([3, 2, 3])
@@ -80,7 +80,7 @@ def held_out_subset(y: Indices, count: int, seed: int) -> Indices:
     Returns:
         Sorted indices into ``y``, (count,).
 
-    Example:
+    Examples:
         >>> y = np.array([0] * 60 + [1] * 30 + [-1] * 100)
         >>> np.bincount(y[held_out_subset(y, 30, seed=0)])
         array([20, 10])

@@ -83,7 +83,7 @@ def ramp_up(progress: float, length: float) -> float:
 
     Laine & Aila 2017, Section 2.
 
-    Example:
+    Examples:
         >>> [round(ramp_up(p, 0.4), 3) for p in (0.0, 0.2, 0.4, 1.0)]
         [0.007, 0.287, 1.0, 1.0]
     """

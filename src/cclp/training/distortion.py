@@ -38,7 +38,7 @@ def bent_distances(
     Returns:
         (n, K).
 
-    Example:
+    Examples:
         >>> bar = np.zeros((3, 1, 16, 16))
         >>> bar[0, :, :, 4:6] = bar[1, :, :, 5:7] = bar[2, :, 4:6] = 1
         >>> others = np.array([[1, 2], [0, 2], [0, 1]])

@@ -47,7 +47,7 @@ def gradient_histograms(images: NDArray[Any]) -> NDArray[np.float32]:
     Returns:
         (N, 8 · cells).
 
-    Example:
+    Examples:
         >>> stripes = np.tile(np.arange(16) % 4 < 2, (1, 1, 16, 1))
         >>> both = gradient_histograms(np.concatenate([stripes, 1 - stripes, stripes.mT]))
         >>> both.shape

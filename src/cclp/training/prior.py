@@ -96,7 +96,7 @@ class LabelGraph:
         cache: folder that keeps neighbours for the next time, whatever the labels are then (of
             more than 60,000 samples, for the same labels).
 
-    Example:
+    Examples:
         >>> x = np.concatenate([np.arange(8.0), np.arange(100.0, 108.0)])[:, None]
         >>> y = np.full(16, -1)
         >>> y[[0, 1, 14, 15]] = 0, 0, 1, 1

@@ -1,0 +1,54 @@
+"""What is released works without the repository."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import cclp
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(out)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    return out
+
+
+def test_the_wheel_trains_without_the_repository(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    assert wheel.name == f"cclp-{cclp.__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+        names = archive.namelist()
+    assert all(name.startswith(("cclp/", "cclp-")) for name in names)
+
+    def run(*arguments: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+        command = [sys.executable, *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    assert run("-c", "import cclp; print(cclp.__file__)").startswith(str(tmp_path / "installed"))
+    assert run("-m", "cclp", "--version").split()[-1] == cclp.__version__
+    small = ["--steps", "10", "--labels", "20", "--per-class", "2", "--unlabeled-batch", "20"]
+    assert run("-m", "cclp", "train", "digits", *small, "--out", "run").startswith("error ")
+    assert "run/report.html" in run("-m", "cclp", "report", "run")
+
+
+def test_the_source_archive_holds_what_the_tests_need(built: Path) -> None:
+    (source,) = built.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    for needed in ("LICENSE", "README.md", "Makefile", "constraints.txt", "mkdocs.yml"):
+        assert needed in names
+    assert any(name.startswith("results/") for name in names)
+    assert {str(p.relative_to(ROOT)) for p in (ROOT / "tests").glob("*.py")} <= names
