@@ -1,4 +1,4 @@
-"""Figures in the README are those under results/."""
+"""Figures in the README and in docs/ are those under results/."""
 
 import json
 from pathlib import Path
@@ -9,12 +9,17 @@ import pytest
 
 from cclp.experiments import circles, moons, overhead
 from cclp.experiments.descents import LAYOUTS, by_case, descent
+from cclp.experiments.tables import TABLES
 from cclp.report.experiment import EXPERIMENTS
 from examples.digits import NAMES
 from tools import results
 
 ROOT = Path(__file__).parent.parent
-README = " ".join((ROOT / "README.md").read_text().split())
+PAGES = " ".join(
+    text
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for text in path.read_text().split()
+)
 
 
 def result(name: str) -> dict[str, Any]:
@@ -28,7 +33,7 @@ def test_digits() -> None:
     assert np.mean(content["errors"]["cclp"]) <= 0.6 * np.mean(content["errors"]["supervised"])
     for name, errors in content["errors"].items():
         assert len(errors) == 3
-        assert f"| {NAMES[name]} | {np.mean(errors):.1%} |" in README
+        assert f"| {NAMES[name]} | {np.mean(errors):.1%} |" in PAGES
 
 
 @pytest.mark.parametrize(
@@ -39,8 +44,8 @@ def test_mnist(run: str, steps: int) -> None:
     assert content["data_verified"]
     assert content["labels"] == 100
     assert content["recipe"]["steps"] == steps
-    assert f"**{100 * content['error']:.2f} %**" in README
-    assert f"--seed {content['seed']}" in README
+    assert f"**{100 * content['error']:.2f} %**" in PAGES
+    assert f"--seed {content['seed']}" in PAGES
 
 
 @pytest.mark.parametrize(
@@ -53,9 +58,9 @@ def test_mnist(run: str, steps: int) -> None:
 def test_short_runs_say_what_they_are(run: str, verified: bool, said: str) -> None:
     content = result(f"{run}/result.json")
     assert content["data_verified"] is verified
-    assert f"{content['recipe']['steps']} steps on " in README
-    assert f"{100 * content['error']:.2f} %" in README
-    assert said in README
+    assert f"{content['recipe']['steps']} steps on " in PAGES
+    assert f"{100 * content['error']:.2f} %" in PAGES
+    assert said in PAGES
     page = (ROOT / "results" / run / "report.html").read_text()
     assert f"{100 * content['error']:.2f} % error on {content['samples']:,} test samples" in page
 
@@ -73,7 +78,7 @@ def test_comparison() -> None:
         said = " | ".join(
             f"{100 * cell['mean']:.1f} ± {100 * cell['standard_deviation']:.1f}" for cell in cells
         )
-        assert f"| {method} | {said} | " in README
+        assert f"| {method} | {said} | " in PAGES
 
 
 def test_comparison_on_mnist() -> None:
@@ -81,9 +86,9 @@ def test_comparison_on_mnist() -> None:
     assert len(content["methods"]) == 10
     for row in content["methods"]:
         assert list(row["errors"]) == ["0"]
-        assert f"| {row['method']} | {100 * row['mean']:.2f} |" in README
+        assert f"| {row['method']} | {100 * row['mean']:.2f} |" in PAGES
     about = result("compare-mnist-100/compare.json")["config"]
-    assert f"{about['recipe']['steps']} steps, one labeled set" in README
+    assert f"{about['recipe']['steps']} steps, one labeled set" in PAGES
 
 
 def test_estimator() -> None:
@@ -97,15 +102,15 @@ def test_estimator() -> None:
     ]
     assert all(len(values) == 10 for values in ours.values())
     below = sum(ratio <= 1 for ratio in ratios)
-    assert f"below LabelSpreading's best kernel in {below} of 4" in README
-    assert f"and at most {max(ratios):.2f} times it" in README
+    assert f"below LabelSpreading's best kernel in {below} of 4" in PAGES
+    assert f"and at most {max(ratios):.2f} times it" in PAGES
     seconds = result("estimator/memory.json")["result"]["digits_fit_seconds"]
-    assert f"A fit on digits takes {seconds:.0f} seconds" in README
+    assert f"A fit on digits takes {seconds:.0f} seconds" in PAGES
 
 
 def test_loop() -> None:
     content = result("training-benchmark.json")
-    assert f"{content['loop_over_bare']:.2f} times the bare" in README
+    assert f"{content['loop_over_bare']:.2f} times the bare" in PAGES
 
 
 @pytest.mark.parametrize("module", [circles, moons, overhead])
@@ -137,7 +142,25 @@ def test_records_are_what_the_code_makes() -> None:
     assert found["curve"]["loss"][:3] == pytest.approx(content["curve"]["loss"][:3], abs=2e-4)
 
 
-def test_readme_shows_the_experiments() -> None:
-    text = (ROOT / "README.md").read_text()
-    for marks, section in ((results.FIGURES, results.figures()), (results.COSTS, results.costs())):
-        assert f"{marks[0]}\n{section}\n{marks[1]}" in text
+def test_the_pages_show_the_experiments() -> None:
+    for path, marks, text in results.sections():
+        assert f"{marks[0]}\n{text}\n{marks[1]}" in path.read_text()
+
+
+@pytest.mark.parametrize("name", results.SWEEPS)
+def test_sweeps(name: str) -> None:
+    """What is recorded of a sweep is what its runs say."""
+    content, runs = result(f"{name}/results.json"), ROOT / "results" / name / "runs"
+    records = content["records"]
+    assert records.keys() == {path.parent.name for path in runs.glob("*/result.json")}
+    for run, record in records.items():
+        found = result(f"{name}/runs/{run}/result.json")
+        assert record["error"] == found["error"]
+        assert record["verified"] == found["data_verified"]
+        assert found["measured_on"] == ("test set" if name == "table1" else "held-out training set")
+    table = TABLES[name]
+    rows = list(records.values())
+    assert content["claims"] == [claim._asdict() for claim in table.claims(rows)]
+    text = (ROOT / "results" / name / "table.md").read_text()
+    assert text == "\n".join(grid.markdown() for grid in table.grids(rows))
+    assert (ROOT / "results" / name / "figure.png").is_file()

@@ -59,7 +59,7 @@ def sweeps() -> str:
         parts += [f"### {about.title}", figure(name, "figure")]
         parts.append(f"*{about.captions['figure']} {about.about}*")
         parts += [grid.markdown().rstrip() for grid in TABLES[name].grids(records)]
-        parts.append(claims(content))
+        parts += [claims(content)] if content["claims"] else []
         parts.append(f"*{made(records)} Raw results: [results/{name}](../results/{name}).*")
     return "\n\n".join(parts)
 

@@ -75,6 +75,7 @@ def _curve(axis: "Axes", curve: dict[int, list[float]]) -> None:
             [min(across) - 0.4, max(across) + 0.4], one * (1 - most), one * (1 - least),
             color=PAPER, alpha=0.3, lw=0, label="the paper: 5-25 % below S = 1",
         )  # fmt: skip
+        axis.legend(frameon=False, fontsize=8.5, loc="upper right")
     chains = {s: errors for s, errors in curve.items() if s}
     for s, errors in chains.items():
         axis.plot([places[s]] * len(errors), errors, "o", color=OURS, ms=4, alpha=0.6)
@@ -90,4 +91,3 @@ def _curve(axis: "Axes", curve: dict[int, list[float]]) -> None:
             f"{mean:.2f} %", (places[0], min(mean, 1.3 * highest)), (0, -8),
             textcoords="offset points", ha="center", va="top", fontsize=8.5,
         )  # fmt: skip
-    axis.legend(frameon=False, fontsize=8.5, loc="upper right")
