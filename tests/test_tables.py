@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -155,7 +156,10 @@ def test_claims_of_the_ablation() -> None:
 def test_a_sweep_from_the_command_line(little: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = little / "ablation"
     assert call(little, "ablation", "--labels", "few", "--out", str(out)) == 0
-    assert "page: " in capsys.readouterr().out
+    printed, told = capsys.readouterr()
+    assert "page: " in printed
+    assert "Run 1 of 3: mnist-20-S0-seed0 (0% of all steps done)" in told
+    assert re.search(r"Run 3 of 3: mnist-20-S3-seed0 \(67% of .* done, about \d+ min left\)", told)
     records = read_results(out)["records"]
     assert list(records) == [f"mnist-20-S{s}-seed0" for s in (0, 1, 3)]
     assert (

@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, replace
@@ -135,13 +136,19 @@ def go(
         yield from _together(todo, runs, report, should_stop, command, jobs)
         return
     total = sum(cell.steps for cell in cells)
+    begun, before = time.monotonic(), sum(steps_done(runs, one) for one in cells)
     for number, cell in enumerate(todo, 1):
         if should_stop():
             raise Stopped("Stopped.")
         if len(todo) > 1:
             done = sum(steps_done(runs, one) for one in cells)
+            left = ""
+            if done > before:
+                seconds = (time.monotonic() - begun) * (total - done) / (done - before)
+                left = f", about {seconds / 60:.0f} min left"
             report.tell(
-                f"Run {number} of {len(todo)}: {cell.name} ({done / total:.0%} of all steps done)"
+                f"Run {number} of {len(todo)}: {cell.name} "
+                f"({done / total:.0%} of all steps done{left})"
             )
         yield _run(cell, runs, report, should_stop, command)
 
