@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cclp.cli import StopOnSignal, main, train
+from cclp.cli import main
+from cclp.commands.stop import StopOnSignal
+from cclp.commands.train import train
 from cclp.experiments import sweep
 from tests.runs import assert_same_run, write_mnist
 from tests.test_package import modules_after
@@ -204,7 +206,8 @@ def test_help_teaches_and_loads_nothing_heavy(capsys: pytest.CaptureFixture[str]
     assert call() == 2  # no command: the help, as an error
     assert "train" in capsys.readouterr().out
     assert call("--version") == 0
-    loaded = modules_after("import cclp.cli; cclp.cli.make_config('digits', 50)")
+    asked = "from cclp.commands.train import make_config; import cclp.cli; make_config('digits')"
+    loaded = modules_after(asked)
     assert loaded.isdisjoint({"torch", "sklearn", "scipy", "lightning_fabric", "matplotlib"})
 
 

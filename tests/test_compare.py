@@ -102,7 +102,7 @@ def test_a_comparison_begun_before_settings_had_a_name_goes_on(done: Path, tmp_p
         about = json.loads(path.read_text())
         assert about["config"].pop("settings") == {}
         path.write_text(json.dumps({**about, "config": {**about["config"], "weights": {}}}))
-    (out / "runs" / "cclp-seed3" / "result.json").unlink()
+    shutil.rmtree(out / "runs" / "cclp-seed4")
     assert [row.errors for row in compare(tiny_config(steps=10), METHODS, [3, 4], out)] == [
         row.errors for row in write_results(done, METHODS)
     ]

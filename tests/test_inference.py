@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cclp.cli import make_config
+from cclp.commands.train import make_config
 from cclp.data.load import load
 from cclp.methods import METHODS
 from cclp.training.inference import evaluate, open_run, predict

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cclp.cli import StopOnSignal, main
+from cclp.cli import main
+from cclp.commands.stop import StopOnSignal
 from cclp.experiments import circles, descents, moons, overhead
 from cclp.experiments.descents import IDEAL, LAYOUTS, Case, descent
 from cclp.experiments.folder import is_experiment, open_folder

@@ -1,0 +1,106 @@
+"""``cclp compare``."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cclp.checks import check_integer
+from cclp.commands.options import (
+    Weight,
+    data_dir_option,
+    image_size_option,
+    label_option,
+    labels_option,
+    net_option,
+    no_verify_option,
+    path_option,
+    quiet_option,
+    setting_option,
+    skip_bad_option,
+    steps_option,
+)
+from cclp.commands.stop import StopOnSignal
+from cclp.commands.train import data_name, make_config
+from cclp.methods import METHODS, method_parts
+from cclp.progress import make_reporter
+from cclp.training.config import Setting
+from cclp.training.recipe import RECIPES
+
+
+@click.command(short_help="Several methods on the same splits, network and steps.")
+@click.argument("data", default="digits")
+@click.option(
+    "--methods",
+    default="supervised,cclp",
+    help=f"Names with commas between them: {', '.join(METHODS)}, and combinations such as "
+    "cclp+vat.",
+)
+@click.option("--seeds", type=int, default=5, help="So many labeled sets and first weights.")
+@labels_option
+@click.option(
+    "--recipe",
+    type=click.Choice(list(RECIPES)),
+    help="Of all runs, as in cclp train; fast has a prior, which is for CCLP alone.  "
+    "[default: digits for digits, else short]",
+)
+@steps_option
+@click.option(
+    "--weight", "weights", type=Weight(), multiple=True, help="METHOD=W, wherever it is a part."
+)
+@setting_option
+@click.option("--held-out", type=int, help="As in cclp train: for choosing settings.")
+@path_option("--out", "Directory; one of the same comparison is gone on with.  [default: in runs/]")
+@data_dir_option
+@no_verify_option
+@image_size_option
+@label_option
+@skip_bad_option
+@net_option
+@quiet_option
+@click.pass_context
+def compare(
+    context: click.Context,
+    /,
+    methods: str,
+    seeds: int,
+    out: Path | None,
+    weights: tuple[tuple[str, float], ...],
+    settings: tuple[tuple[str, str, Setting], ...],
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Train several methods on DATA and compare them: same splits, same network, same steps.
+
+    \b
+    cclp compare digits --methods supervised,entropy,vat,cclp,cclp+vat --labels 50 --seeds 5
+
+    Stopped or killed, the same command goes on where it was.
+    """
+    check_integer("seeds", seeds, least=1)
+    names = methods.split(",")
+    parts = {part for name in names for part in method_parts(name)}
+    for name in [name for name, _ in weights] + [name for name, _, _ in settings]:
+        if name not in parts:
+            raise ValueError(
+                f"--weight and --setting must name a method of {', '.join(sorted(parts))}, "
+                f"got {name or 'none'}"
+            )
+    method = "+".join(sorted(parts)) or "supervised"
+    if options["recipe"] is None and options["data"] != "digits":
+        options["recipe"] = "short"
+    config = make_config(**options, method=method, weights=weights, settings=settings)
+    config = replace(config, evaluate_every=config.recipe.steps)
+    out = out or Path("runs", f"compare-{data_name(config)}")
+    from cclp.experiments.compare import compare as run_comparison
+    from cclp.training.run import Stopped
+
+    with make_reporter(quiet) as report, StopOnSignal(report.say) as should_stop:
+        try:
+            run_comparison(config, names, range(seeds), out, report, should_stop)
+        except Stopped:
+            report.say("Stopped, saved. The same command goes on with it.")
+            context.exit(128 + should_stop.number)
+    click.echo((out / "results.md").read_text(), nl=False)
+    click.echo(f"comparison: {out}")

@@ -1,0 +1,48 @@
+"""``cclp data …``: published data."""
+
+from pathlib import Path
+
+import click
+
+from cclp.commands.options import data_dir_option, quiet_option
+from cclp.data import catalog
+from cclp.data.catalog import CATALOG
+from cclp.progress import make_reporter
+
+
+@click.group()
+def data() -> None:
+    """Published data: what there is, fetch it, verify it."""
+
+
+@data.command("list")
+@data_dir_option
+def data_list(data_dir: Path | None) -> None:
+    """What there is, and where it is on this machine."""
+    for name, entry in CATALOG.items():
+        here = catalog.location(name, data_dir) if entry.files else "bundled"
+        missing = f"not here: cclp data fetch {name} ({entry.size / 1e6:.0f} MB)"
+        click.echo(f"{name:14} {entry.about}\n{'':14} {here or missing}")
+
+
+@data.command("fetch")
+@click.argument("name", type=click.Choice(list(CATALOG)))
+@data_dir_option
+@quiet_option
+def data_fetch(name: str, data_dir: Path | None, quiet: bool) -> None:
+    """Fetch NAME from the first source that has it, and verify it."""
+    with make_reporter(quiet) as report:
+        sources = catalog.fetch_published(name, data_dir, report)
+    catalog.verify_published(name, data_dir)
+    place = catalog.location(name, data_dir) or "bundled, nothing to fetch"
+    click.echo(f"{name}: {place}" + (f" (from {', '.join(sources)})" if sources else ""))
+
+
+@data.command("verify")
+@click.argument("name", type=click.Choice(list(CATALOG)))
+@data_dir_option
+def data_verify(name: str, data_dir: Path | None) -> None:
+    """Compare the files of NAME with the published hashes."""
+    for state in catalog.verify_published(name, data_dir):
+        click.echo(f"{state.path}: {state.found}")
+    click.echo(f"{name}: all files are the published ones")

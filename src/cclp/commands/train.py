@@ -1,0 +1,291 @@
+"""``cclp train``, and the configuration that its options make."""
+
+import shlex
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from cclp.checks import refuse_options
+from cclp.commands.options import (
+    Weight,
+    choice_option,
+    data_dir_option,
+    image_size_option,
+    label_option,
+    labels_option,
+    net_option,
+    no_verify_option,
+    path_option,
+    quiet_option,
+    setting_option,
+    skip_bad_option,
+    steps_option,
+)
+from cclp.commands.stop import StopOnSignal
+from cclp.data.catalog import CATALOG
+from cclp.data.load import find_kind
+from cclp.methods import METHODS, file_name, method_parts
+from cclp.progress import Reporter, make_reporter
+from cclp.training import processes
+from cclp.training.config import (
+    ACCELERATORS,
+    GRAPHS,
+    NORMALIZATIONS,
+    PRECISIONS,
+    STRATEGIES,
+    Config,
+    Setting,
+)
+from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
+
+CCLP_ONLY = ("chain_steps", "similarity", "bandwidth", "prior", "teach")
+OF_RECIPE = {name.removeprefix("chain_"): name for name in CCLP_ONLY}  # settings of the method
+NAMED_AGAIN = ("data_dir", "net", "method")
+
+
+@click.command(short_help="Train a classifier from few labels.")
+@click.argument("data", default="digits")
+@labels_option
+@click.option(
+    "--method",
+    default="cclp",
+    metavar="METHOD",
+    help=f"How unlabeled samples are used: {', '.join(METHODS)}, or MY_FILE:CLASS of your own; "
+    "several with + between them, as in cclp+vat.",
+)
+@click.option(
+    "--recipe",
+    type=click.Choice(list(RECIPES)),
+    help="paper: the authors' settings. short: a short one-cycle schedule. fast: with a prior and "
+    "fewer channels for MNIST with few labels, else as short. digits: for digits.  "
+    "[default: digits for digits, else fast]",
+)
+@click.option("--seed", type=int, default=0, help="Of the labeled set, the weights, every step.")
+@path_option("--out", "Run directory.  [default: in runs/]")
+@path_option(
+    "--resume",
+    "Go on with the run in this directory; all else comes from there, but for --data-dir, if the "
+    "data have moved (your own too), and code of your own, which has to be named again.",
+    metavar="RUN",
+)
+@data_dir_option
+@no_verify_option
+@image_size_option
+@label_option
+@skip_bad_option
+@net_option
+@steps_option
+@click.option("--learning-rate", type=float, help="Largest one.  [default: the recipe's]")
+@click.option(
+    "--weight",
+    "weights",
+    type=Weight(),
+    multiple=True,
+    help="Of the method's term; vat=0.3 for one of several.  [default: the method's or recipe's]",
+)
+@setting_option
+@click.option("--chain-steps", type=int, help="S of CCLP.  [default: the recipe's]")
+@click.option(
+    "--similarity", type=click.Choice(SIMILARITIES), help="Of CCLP.  [default: the recipe's]"
+)
+@click.option("--bandwidth", type=float, help="Of euclidean similarity.  [default: the recipe's]")
+@click.option(
+    "--prior",
+    type=float,
+    help="Of CCLP: begin with labels spread over a neighbour graph of the inputs (images by their "
+    "gradients), which give way over this share of the training; 0: do not. Tested by leaving "
+    "labels out; a poor one is not used.  [default: the recipe's]",
+)
+@path_option(
+    "--prior-features",
+    "Spread them over these instead: an .npy with a row for each training sample, such as "
+    "embeddings by a network you have.",
+    metavar="FILE",
+)
+@click.option(
+    "--per-class", type=int, help="Labeled samples of each class a step.  [default: the recipe's]"
+)
+@click.option("--unlabeled-batch", type=int, help="Unlabeled ones.  [default: the recipe's]")
+@click.option(
+    "--labeled-batch",
+    type=int,
+    default=200,
+    help="At most so many labeled samples a step; with more classes than that, classes take turns.",
+)
+@click.option(
+    "--held-out",
+    type=int,
+    help="Keep so many labeled samples from training and measure the error on them, not on the "
+    "test set: for choosing settings.  [default: 0; a fifth if there is no test set]",
+)
+@choice_option("--normalization", NORMALIZATIONS, "zscore", "Of the inputs, by the training set.")
+@choice_option("--precision", PRECISIONS, "auto", "auto: bf16 where the machine computes in it.")
+@choice_option("--accelerator", ACCELERATORS, "auto", "Where to train.")
+@click.option(
+    "--devices",
+    type=int,
+    help="Train on so many, a process and a batch for each.  [default: 1; with torchrun, its "
+    "processes]",
+)
+@choice_option("--strategy", STRATEGIES, "auto", "How they work together; auto: ddp if several.")
+@choice_option(
+    "--graph", GRAPHS, "local", "Of CCLP: one for the batch of each process, or one over them all."
+)
+@click.option(
+    "--evaluate-every", type=int, help="Steps between evaluations.  [default: a tenth of all]"
+)
+@click.option(
+    "--checkpoint-every", type=int, default=100, help="Steps; at least every five minutes."
+)
+@click.option("--tensorboard", is_flag=True, help="Write event files too.")
+@quiet_option
+@click.pass_context
+def train(
+    context: click.Context, /, out: Path | None, resume: Path | None, quiet: bool, **options: Any
+) -> None:
+    """Train a classifier on DATA from few labels, into a run directory.
+
+    DATA is published (see cclp data list) or your own: a folder with a sub-folder of images for
+    each class, and perhaps unlabeled/ and test/; an .npz with X, y (-1: unlabeled) and perhaps
+    X_test, y_test; a .csv with a column of classes, empty where unlabeled.
+
+    \b
+    cclp train digits --labels 50
+    cclp train mnist --labels 100 --steps 9000 --out runs/mnist
+    cclp train --resume runs/mnist
+    cclp train photos/ --image-size 64
+    cclp train customers.csv --label churned
+
+    A run that was stopped or killed goes on with --resume as if nothing had happened.
+    """
+    if resume is not None:
+        given = {
+            parameter.name: parameter.opts[0]
+            for parameter in context.command.params
+            if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        }
+        for name, flag in given.items():
+            if name not in ("resume", "quiet", *NAMED_AGAIN):
+                raise ValueError(f"--resume takes everything from the run: leave out {flag}")
+        again = {name: options[name] for name in NAMED_AGAIN if name in given}
+    else:
+        if options["devices"] is None:
+            options["devices"] = processes.started() or 1
+        config = make_config(**options)
+        out = out or Path("runs", _run_name(config))
+
+    # torch and Fabric are loaded from here on
+    from cclp.training import run
+
+    first = processes.rank() == 0
+    reporter = make_reporter(quiet) if first else Reporter()
+    with reporter as report, StopOnSignal(report.say) as should_stop:
+        try:
+            if resume is None:
+                assert out is not None
+                line = shlex.join(["cclp", *context.obj])
+                result = run.train(config, out, report, should_stop, line)
+            else:
+                out = resume
+                result = run.resume(out, report, should_stop, **again)
+        except run.Stopped as stopped:
+            report.say(f"{stopped} Go on with: cclp train --resume {shlex.quote(str(out))}")
+            # another process may have been told
+            context.exit(128 + (should_stop.number or signal.SIGTERM) if first else 0)
+    if not first:
+        return
+    measured = (
+        "error not measured"
+        if result["error"] is None
+        else f"error {result['error']:.2%} on {result['samples']} samples ({result['measured_on']})"
+    )
+    click.echo(
+        f"{measured}, {result['labels']} labels, {result['recipe']['steps']} steps, "
+        f"{result['seconds'] / 60:.1f} min: {out}"
+    )
+
+
+def make_config(
+    data: str,
+    labels: int | str | None = None,
+    recipe: str | None = None,
+    data_dir: Path | None = None,
+    net: str | None = None,
+    no_verify: bool = False,
+    prior_features: Path | None = None,
+    weights: tuple[tuple[str, float], ...] = (),
+    settings: tuple[tuple[str, str, Setting], ...] = (),
+    **options: Any,
+) -> Config:
+    """A configuration from the options of ``cclp train``."""
+    if labels is None:
+        labels = 100 if data in CATALOG else "all"
+    made = make_recipe(recipe, data, all_labels=labels == "all", kind=find_kind(data))
+    overrides = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    for owner, name, value in settings:
+        if owner == "cclp" and name in OF_RECIPE:
+            if OF_RECIPE[name] in overrides:
+                raise ValueError(f"the {name} of cclp is given twice")
+            overrides[OF_RECIPE[name]] = value
+    settings = tuple(s for s in settings if s[0] != "cclp" or s[1] not in OF_RECIPE)
+    made = replace(made, **overrides, net=net or made.net)
+    method = options.get("method", "cclp")
+    parts = method_parts(method)
+    if not parts:
+        unused: dict[str, Any] = {"weight": weights, "setting": settings}
+        unused["unlabeled_batch"] = overrides.get("unlabeled_batch")
+        refuse_options(unused, "has no effect with supervised")
+    if "cclp" not in parts:
+        unused = {name: overrides.get(name) for name in CCLP_ONLY}
+        unused["prior_features"] = prior_features
+        refuse_options(unused, f"has no effect with --method {method}")
+    if made.similarity != "euclidean":
+        unused = {"bandwidth": overrides.get("bandwidth")}
+        refuse_options(unused, f"has no effect with --similarity {made.similarity}")
+    try:
+        return Config(
+            data=data if data in CATALOG else str(Path(data).resolve()),
+            labels=None if labels == "all" else int(labels),
+            recipe=made,
+            data_dir=None if data_dir is None else str(data_dir.resolve()),
+            verify=not no_verify,
+            prior_features=None if prior_features is None else str(prior_features.resolve()),
+            settings=_settings(weights, settings, parts),
+            **options,
+        )
+    except TypeError as error:  # a setting of another kind than the command line can know
+        raise ValueError(str(error)) from None
+
+
+def _settings(
+    weights: tuple[tuple[str, float], ...],
+    settings: tuple[tuple[str, str, Setting], ...],
+    parts: list[str],
+) -> dict[str, dict[str, Setting]]:
+    """By method and name; a weight without a method is the only one's."""
+    found: dict[str, dict[str, Setting]] = {}
+    for method, weight in weights:
+        if not method and len(parts) != 1:
+            raise ValueError(f"--weight must say whose it is, as in {parts[0]}={weight:g}")
+        settings += ((method or parts[0], "weight", weight),)
+    for method, name, value in settings:
+        if name in found.setdefault(method, {}):
+            raise ValueError(f"the {name} of {method} is given twice")
+        found[method][name] = value
+    return found
+
+
+def _run_name(config: Config) -> str:
+    method = file_name(config.method)
+    return f"{data_name(config)}-{config.recipe.name}-{method}-seed{config.seed}"
+
+
+def data_name(config: Config) -> str:
+    """Of directories: the data and how many labels."""
+    labels = "all" if config.labels is None else config.labels
+    return f"{Path(config.data).stem}-{labels}"

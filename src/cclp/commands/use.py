@@ -1,0 +1,172 @@
+"""A trained network put to use: ``cclp evaluate``, ``predict``, ``export`` and ``report``."""
+
+import csv
+import io
+import math
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cclp.commands.options import (
+    data_dir_option,
+    label_option,
+    net_option,
+    no_verify_option,
+    path_option,
+    quiet_option,
+    run_argument,
+    skip_bad_option,
+)
+from cclp.commands.reproduce import check_page, experiment_page
+from cclp.files import write_bytes
+from cclp.progress import make_reporter
+
+if TYPE_CHECKING:
+    from cclp.training.export import Format
+
+
+@click.command(short_help="Measure a trained network on labeled data.")
+@run_argument
+@click.argument("data", required=False)
+@label_option
+@skip_bad_option
+@data_dir_option
+@no_verify_option
+@net_option
+@quiet_option
+def evaluate(run: Path, data: str | None, no_verify: bool, quiet: bool, **options: Any) -> None:
+    """Measure the network of RUN: on what it was measured on while training, or on DATA.
+
+    DATA is whatever cclp train takes: its test set is used, or all its labels if it has none.
+
+    \b
+    cclp evaluate runs/photos
+    cclp evaluate runs/photos more-photos/
+    """
+    from cclp.training.inference import evaluate
+
+    with make_reporter(quiet) as report:
+        found = evaluate(run, data, verify=not no_verify, report=report, **options)
+    width = max(map(len, found.classes))
+    for k, (name, row) in enumerate(zip(found.classes, found.confusion, strict=True)):
+        if row.any() and not quiet:
+            wrong = row.sum() - row[k]
+            others = [(count, other) for other, count in enumerate(row) if other != k]
+            most = f", most often {found.classes[max(others)[1]]}" if wrong else ""
+            click.echo(f"{name:{width}}  {wrong / row.sum():7.2%} of {row.sum()} wrong{most}")
+    unlike = "" if found.verified is not False else ", not the published files"
+    click.echo(f"error {found.error:.2%} on {found.confusion.sum()} samples ({found.what}{unlike})")
+
+
+@click.command(short_help="Classes of files, as a table.")
+@run_argument
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@path_option("--out", "A .csv file to write.  [default: standard output]")
+@skip_bad_option
+@net_option
+@quiet_option
+def predict(
+    run: Path, files: tuple[Path, ...], out: Path | None, quiet: bool, **options: Any
+) -> None:
+    """Classes of FILES by the network of RUN, as a table: file, row, class, probability.
+
+    FILES are images, folders of images, .npz files with X, or .csv files with the columns of the
+    one that was trained on; their rows are counted from 0.
+
+    \b
+    cclp predict runs/photos new/*.jpg --out predictions.csv
+    """
+    if out is not None and out.exists():
+        raise ValueError(f"{out} exists and is never overwritten: choose another --out")
+    if out is not None and not out.parent.is_dir():
+        raise ValueError(f"--out {out}: there is no folder {out.parent}")
+    from cclp.training.inference import predict
+
+    table = io.StringIO(newline="")
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["file", "row", "class", "probability"])
+    count = 0
+    with make_reporter(quiet) as report:
+        for found in predict(run, files, report=report, **options):
+            row = "" if found.row is None else found.row
+            writer.writerow(
+                [_no_formula(found.file), row, _no_formula(found.label), f"{found.probability:.4f}"]
+            )
+            count += 1
+    if out is None:
+        click.echo(table.getvalue(), nl=False)
+    else:
+        write_bytes(out, table.getvalue().encode(errors="surrogateescape"), new=True)
+        click.echo(f"{count} predictions: {out}")
+
+
+@click.command(short_help="A run's network for other programs, with a card.")
+@run_argument
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["onnx", "safetensors"]),
+    default="onnx",
+    show_default=True,
+    help="ONNX needs pip install 'cclp[onnx]'.",
+)
+@path_option("--out", "A folder to make.  [default: the run's name and the format]")
+@net_option
+@quiet_option
+def export(run: Path, kind: "Format", out: Path | None, net: str | None, quiet: bool) -> None:
+    """The network of RUN as a file that other programs load, and a model card beside it.
+
+    It takes raw samples and gives logits and embeddings. The card, for programs (card.json) and
+    people (card.md), says what it was trained on, with how many labels, and how well it does.
+
+    \b
+    cclp export runs/photos                        # photos-onnx/model.onnx
+    cclp export runs/photos --format safetensors   # for cclp.training.export.load_exported
+    """
+    from cclp.training.export import export
+
+    out = out or Path(f"{run.resolve().name}-{kind}")
+    with make_reporter(quiet) as report:
+        card = export(run, out, kind, net, report)
+    click.echo(f"{out / card['file']} and its card, {out / 'card.md'}")
+
+
+def _no_formula(cell: str) -> str:
+    """A cell that no spreadsheet takes for a formula: an apostrophe stands before what begins one.
+
+    A number stays one.
+    """
+    if not cell.startswith(tuple("=+-@\t\r\n＝＋－＠")):
+        return cell
+    with suppress(ValueError):
+        return cell if math.isfinite(float(cell)) else f"'{cell}"
+    return f"'{cell}"
+
+
+@click.command(short_help="One HTML page about one run or several, or an experiment.")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@path_option("--out", "The page.  [default: report.html in the run; here, for several]")
+def report(runs: tuple[Path, ...], out: Path | None) -> None:
+    """One HTML page about RUNS, several side by side; it needs no network.
+
+    Of a directory that cclp reproduce has made, figures are drawn again too.
+
+    \b
+    cclp report runs/mnist
+    cclp report runs/mnist runs/mnist-supervised --out comparison.html
+    """
+    from cclp.experiments.folder import is_experiment
+    from cclp.report.page import make_report
+
+    if any(map(is_experiment, runs)):
+        if len(runs) > 1:
+            raise ValueError("an experiment of cclp reproduce has a page of its own: give one")
+        click.echo(f"report: {experiment_page(runs[0], out)}")
+        return
+    if out is None:
+        out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
+    check_page(out)
+    write_bytes(out, make_report(list(runs)).encode(errors="replace"))
+    click.echo(f"report: {out}")
