@@ -12,6 +12,7 @@ With timm (``pip install timm``) a network pretrained on photographs takes the s
 
 import argparse
 from copy import deepcopy
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,8 +24,22 @@ from cclp.data.load import load
 from cclp.data.splits import labeled_subset
 
 LABELS, BATCH = 50, 200
-DATA = load("digits")
-X, X_TEST = (torch.tensor(x / 16, dtype=torch.float32) for x in (DATA.train_x, DATA.test_x))
+
+
+class Digits(NamedTuple):
+    """Images, (N, 1, 8, 8), and their classes."""
+
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    y_test: Tensor
+
+
+def load_digits() -> Digits:
+    """The bundled digits."""
+    data = load("digits")
+    x, x_test = (torch.tensor(x / 16, dtype=torch.float32) for x in (data.train_x, data.test_x))
+    return Digits(x, torch.tensor(data.train_y), x_test, torch.tensor(data.test_y))
 
 
 class Photograph(nn.Module):
@@ -43,8 +58,8 @@ class Photograph(nn.Module):
         return F.interpolate(x.expand(-1, 3, -1, -1), (self.size, self.size), mode="bilinear")
 
 
-def pretrain(steps: int) -> nn.Module:
-    """A backbone that has seen the training images, but no label."""
+def pretrain(images: Tensor, steps: int) -> nn.Module:
+    """A backbone that has seen images, but no label."""
     torch.manual_seed(0)
     backbone = nn.Sequential(
         nn.Conv2d(1, 32, 3, padding=1),
@@ -59,7 +74,7 @@ def pretrain(steps: int) -> nn.Module:
     decoder = nn.Linear(32, 64)
     optimizer = torch.optim.Adam([*backbone.parameters(), *decoder.parameters()], 2e-3)
     for _ in range(steps):
-        x = X[torch.randperm(len(X))[:BATCH]]
+        x = images[torch.randperm(len(images))[:BATCH]]
         restored = decoder(backbone(x + 0.3 * torch.randn_like(x)))
         optimizer.zero_grad()
         F.mse_loss(restored, x.flatten(1)).backward()  # type: ignore[no-untyped-call]
@@ -67,11 +82,11 @@ def pretrain(steps: int) -> nn.Module:
     return backbone
 
 
-def tune(backbone: nn.Module, weight: float, seed: int, steps: int) -> float:
+def tune(backbone: nn.Module, data: Digits, weight: float, seed: int, steps: int) -> float:
     """Tune a copy with a classifier on it, with CCLP of that weight; the test error."""
-    labeled = labeled_subset(DATA.train_y, LABELS, seed)
-    x_labeled, y = X[labeled], torch.tensor(DATA.train_y[labeled])
-    size = backbone.eval()(X[:2]).shape[1]
+    labeled = labeled_subset(data.y.numpy(), LABELS, seed)
+    x_labeled, y = data.x[labeled], data.y[labeled]
+    size = backbone.eval()(x_labeled[:2]).shape[1]
     torch.manual_seed(seed)
     # Whatever the backbone's scale, batch norm makes it that of the bandwidth below.
     features = nn.Sequential(deepcopy(backbone), nn.BatchNorm1d(size))
@@ -83,14 +98,14 @@ def tune(backbone: nn.Module, weight: float, seed: int, steps: int) -> float:
         z_labeled = features(x_labeled)
         loss = F.cross_entropy(net[1](z_labeled), y)
         if weight:
-            z_unlabeled = features(X[torch.randperm(len(X))[:BATCH]])
+            z_unlabeled = features(data.x[torch.randperm(len(data.x))[:BATCH]])
             loss = loss + regulariser(z_labeled, y, z_unlabeled)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
-    predicted = net.eval()(X_TEST).argmax(1).numpy()
-    return float((predicted != DATA.test_y).mean())
+    predicted = net.eval()(data.x_test).argmax(1)
+    return float((predicted != data.y_test).float().mean())
 
 
 def main() -> None:
@@ -101,15 +116,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="labeled sets")
     parser.add_argument("--steps", type=int, default=150, help="of each training")
     options = parser.parse_args()
+    data = load_digits()
     if options.timm:
         import timm
 
         network = timm.create_model(options.timm, pretrained=True, num_classes=0)
         backbone: nn.Module = nn.Sequential(Photograph(options.image_size), network)
     else:
-        backbone = pretrain(2 * options.steps)
+        backbone = pretrain(data.x, 2 * options.steps)
     for name, weight in (("labels only", 0.0), ("with CCLP", 1.0)):
-        errors = [tune(backbone, weight, seed, options.steps) for seed in range(options.seeds)]
+        errors = [
+            tune(backbone, data, weight, seed, options.steps) for seed in range(options.seeds)
+        ]
         each = ", ".join(f"{error:.1%}" for error in errors)
         print(f"{name}: {np.mean(errors):.1%} of test images wrong ({each})")
 

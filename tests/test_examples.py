@@ -69,7 +69,7 @@ TWO = ["labels only", "with CCLP"]
     [
         (plain_loop, "--seeds 1 --steps 30", TWO),
         (lightning_module, "--seeds 1 --steps 30", TWO),
-        (backbone, "--seeds 1 --steps 30", TWO),
+        (backbone, "--seeds 1 --steps 20", TWO),
         (regularise_supervised, "--seeds 1 --epochs 2", ["cross entropy", "with CCLP"]),
         (
             sklearn_pipeline,
@@ -97,7 +97,7 @@ def test_errors_are_printed(
 def test_image_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["example", "--out", str(tmp_path), "--steps", "10"])
+    monkeypatch.setattr(sys, "argv", ["example", "--out", str(tmp_path), "--steps", "5"])
     image_folder.main()
     assert len(list(tmp_path.glob("images/unlabeled/*.png"))) == 300
     printed = capsys.readouterr().out
@@ -106,7 +106,7 @@ def test_image_folder(
 
 
 def test_segmentation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["example", "--seeds", "1", "--steps", "20"])
+    monkeypatch.setattr(sys, "argv", ["example", "--seeds", "1", "--steps", "10"])
     segmentation.main()
     scores = re.findall(r"^CCLP weight (.+): mean IoU (.+) \(\2\)$", capsys.readouterr().out, re.M)
     assert [weight for weight, _ in scores] == ["0", "0.1"]
