@@ -297,6 +297,37 @@ def test_gradient_at_many_steps_is_not_cut_by_a_floor() -> None:
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-7)
 
 
+@pytest.mark.parametrize("scale", [1.0, 12.0])
+@pytest.mark.parametrize("steps", [1, 2, 6])
+@pytest.mark.parametrize("options", SIMILARITIES[:6:2], ids=str)
+def test_functional_gradients(options: dict[str, Any], steps: int, scale: float) -> None:
+    """``torch.func.grad`` equals autograd, with faint chains (scale 12) or without."""
+    batch = random_batch(26, scale=scale)
+
+    def loss(z: Tensor) -> Tensor:
+        return _loss(batch._replace(z_unlabeled=z), steps=steps, **options)
+
+    z = batch.z_unlabeled.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss(z), z)
+    assert torch.equal(torch.func.grad(loss)(batch.z_unlabeled), expected)
+
+
+def test_functional_second_derivatives_are_refused() -> None:
+    """Neither those of nested transforms nor those of autograd around one are dropped."""
+    batch = random_batch(27)
+
+    def slope(z: Tensor) -> Tensor:
+        inner = torch.func.grad(lambda z: _loss(batch._replace(z_unlabeled=z)) + (z**3).sum())
+        total: Tensor = inner(z).sum()
+        return total
+
+    with pytest.raises(RuntimeError, match="second derivatives are not implemented"):
+        torch.func.grad(slope)(batch.z_unlabeled)
+    outside = slope(batch.z_unlabeled.clone().requires_grad_())
+    with pytest.raises(RuntimeError, match="second derivatives are not implemented"):
+        outside.backward()  # type: ignore[no-untyped-call]
+
+
 # --- dtypes, autocast, compile, meta ---
 
 

@@ -43,7 +43,8 @@ def chain_loss(logits: Tensor, Phi: Tensor, steps: int) -> Tensor:
     Returns:
         A scalar. Value and gradient are finite for finite ``logits``.
     """
-    loss: Tensor = _ChainLoss.apply(logits, Phi, steps)  # type: ignore[no-untyped-call]
+    loss: Tensor
+    loss, *_ = _ChainLoss.apply(logits, Phi, steps)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -80,11 +81,14 @@ def _not_faint(D: Tensor, K: Tensor, route: Tensor) -> Tensor:
 
 
 class _ChainLoss(torch.autograd.Function):
-    """S-1 products of N x N matrices forward, 2(S-1) backward, S+1 matrices kept in between."""
+    """S-1 products of N x N matrices forward, 2(S-1) backward, S+1 matrices kept in between.
+
+    They are returned after the loss: torch.func lets nothing else be kept.
+    """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, Phi: Tensor, steps: int) -> Tensor:
-        Phi = Phi.T.contiguous()
+    def forward(logits: Tensor, Phi: Tensor, steps: int) -> tuple[Tensor, ...]:
+        Phi = Phi.T.clone(memory_format=torch.contiguous_format)  # never a view of what came
         U = class_shares(Phi)
         log_H = logits.log_softmax(1)  # Eq. 3
         floor = _floor(log_H.dtype)
@@ -95,7 +99,7 @@ class _ChainLoss(torch.autograd.Function):
         routes = []  # if faint
         r_sum = H.new_zeros(H.shape[0])  # sum of r_s, where log_sum leaves them out
         log_sum = log_H
-        ctx.faint = False
+        faint = False
         if steps > 1:
             B = B_2 = (Phi.T @ Phi).mul_(H)
             r = r_2 = _normalise_rows(B_2).log()
@@ -104,8 +108,8 @@ class _ChainLoss(torch.autograd.Function):
             # If rows of B_s sum to one, no K_s is smaller than the smallest entry of H; and they
             # do, if the weights of B_s are in range, which differ by at most (s-2) min r_2.
             least = torch.minimum(log_H.min(), (steps - 2) * r_2.min())
-            ctx.faint = not (values_visible(least) and bool(least > math.log(floor)))
-        if ctx.faint:
+            faint = not (values_visible(least) and bool(least > math.log(floor)))
+        if faint:
             log_G = (Phi.T @ Phi).log_().add_(log_H)
             log_sum, log_last = log_H.clone(), log_H
         for s in range(2, steps + 1):
@@ -117,7 +121,7 @@ class _ChainLoss(torch.autograd.Function):
                 r = total.log().add_(r_2).add_(top)
                 moves += [weights, total]
             K = B @ links[-1]  # Eq. 8
-            if ctx.faint:
+            if faint:
                 log_K = torch.clamp_min(K, floor, out=buffer).log_().add_(r[:, None])
                 log_K, route = _likelier_path(log_K, K, log_G, log_last)
                 log_last = log_K
@@ -130,23 +134,31 @@ class _ChainLoss(torch.autograd.Function):
         if steps > 1:
             T = torch.mm(Phi.T, U, out=buffer)
             K = links[-1]
-            links[-1] = _not_faint(T, K, routes[-1]) if ctx.faint else torch.div(T, K, out=K)
+            links[-1] = _not_faint(T, K, routes[-1]) if faint else torch.div(T, K, out=K)
         # sum_ij T_ij L_ij = sum_ic phi_ic (L U)_ic: the loss and its derivative in T are O(N² C).
         LU = (U @ log_sum.T).add_(r_sum)  # rows of T sum to one
         LtU = U @ log_sum
         loss = (Phi * LU).sum() / -steps  # Eq. 9
         slope = LU.add_(LtU).sub_((U * LtU).sum(1, keepdim=True))
-        ctx.save_for_backward(Phi, U, slope, *links, *routes, *moves)
-        ctx.steps = steps
-        return loss
+        return loss, Phi, U, slope, *links, *moves, *routes
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _, *kept = output
+        ctx.save_for_backward(*kept)
+        ctx.mark_non_differentiable(*kept)
+        ctx.set_materialize_grads(False)
+        ctx.steps = inputs[2]
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor, Tensor, None]:
         steps = ctx.steps
         Phi, U, dPhi, *rest = ctx.saved_tensors
         links, rest = rest[:steps], rest[steps:]
-        routes, moves = (rest[: steps - 1], rest[steps - 1 :]) if ctx.faint else ([], rest)
+        count = max(0, 2 * steps - 3)  # B_2, and two for each later move
+        moves, routes = rest[:count], rest[count:]
+        faint = bool(routes)
         H = links[0]
         with outside_autocast(H.device):
             if steps == 1:
@@ -156,7 +168,7 @@ class _ChainLoss(torch.autograd.Function):
                 # Scales are constants: the loss does not see them.
                 B_2, X = moves[0], links[-1]
                 E, buffer, spare = torch.zeros_like(H), torch.empty_like(H), torch.empty_like(H)
-                if ctx.faint:
+                if faint:
                     D = Phi.T @ U
                 for s in range(steps, 1, -1):
                     B = B_2
@@ -165,7 +177,7 @@ class _ChainLoss(torch.autograd.Function):
                         B = torch.mul(B_2, weights, out=buffer).div_(total[:, None])
                     E.addcmul_(torch.mm(X, links[s - 2].T, out=spare), B)
                     last, X = X, torch.mm(B.T, X, out=spare)
-                    if ctx.faint:
+                    if faint:
                         by_i = D * routes[s - 2].clamp_min(0)
                         by_j = D.addcmul_(D, routes[s - 2].abs(), value=-1)
                         E.add_(by_j).diagonal().add_(by_i.sum(1))
@@ -184,7 +196,7 @@ class _ChainLoss(torch.autograd.Function):
                     M = torch.mm(Phi.T, Phi, out=spare).clamp_min_(_floor(H.dtype))
                     dM = torch.div(E, M, out=spare)
                     dPhi = torch.addmm(dPhi, Phi, dM).addmm_(Phi, dM.T)
-                E = E.add_(D) if ctx.faint else E.addmm_(Phi.T, U)
+                E = E.add_(D) if faint else E.addmm_(Phi.T, U)
                 dlog_H = E.addcmul_(X, H)
             dlogits = dlog_H.addcmul_(H, dlog_H.sum(1, keepdim=True), value=-1)  # the softmax
             scale = grad / -steps

@@ -92,9 +92,12 @@ class _Gram(torch.autograd.Function):
     """YY'. Its derivative is one product with a symmetric matrix, where autograd's is two."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor) -> Tensor:
-        ctx.save_for_backward(y)
+    def forward(y: Tensor) -> Tensor:
         return y @ y.T
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     @first_order

@@ -71,8 +71,12 @@ class _FromFloat16(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor) -> Tensor:
+    def forward(z: Tensor) -> Tensor:
         return z.float()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        """Nothing is kept."""
 
     @staticmethod
     @first_order

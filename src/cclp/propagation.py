@@ -70,7 +70,7 @@ def posteriors(
         phi, mass = y[:0], y[:0, 0]
     elif propagation == "harmonic":
         P = _moves(batch, logits, metric)
-        phi, mass = _Harmonic.apply(logits[batch.num_labeled :], P, y, smoothing)  # type: ignore[no-untyped-call]
+        phi, mass, *_ = _Harmonic.apply(logits[batch.num_labeled :], P, y, smoothing)  # type: ignore[no-untyped-call]
     else:
         own = callable(metric.similarity)
         exact = _double(logits) if own else similarities(_double(batch.z), metric)
@@ -103,13 +103,12 @@ def _moves(batch: Batch, logits: Tensor, metric: Metric) -> Tensor:
 class _Harmonic(torch.autograd.Function):
     """(I - P_UU) Phi_U = P_UL Y in float64: one LU factorisation, forward and backward.
 
-    Values come from ``P``, the gradient goes to ``logits``, the similarities of rows U.
+    Values come from ``P``, the gradient goes to ``logits``, the similarities of rows U. What only
+    the derivative needs is returned too: torch.func lets nothing else be kept.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, P: Tensor, y: Tensor, smoothing: float
-    ) -> tuple[Tensor, Tensor]:
+    def forward(logits: Tensor, P: Tensor, y: Tensor, smoothing: float) -> tuple[Tensor, ...]:
         n_l = y.shape[0]
         # The teleport bounds the condition number by 1/smoothing where a tight group of unlabeled
         # points hardly ever reaches a label.
@@ -123,17 +122,21 @@ class _Harmonic(torch.autograd.Function):
         phi = torch.linalg.lu_solve(LU, pivots, b, adjoint=True).clamp_min_(0)
         mass = phi.sum(1)
         phi.div_(mass[:, None])
+        return phi, mass, LU, pivots, jump
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        logits, P, y, ctx.smoothing = inputs
         # The derivative in the logits is rounded to their dtype anyway: keep P in it.
-        ctx.save_for_backward(P.to(logits.dtype), LU, pivots, y, jump, phi, mass)
-        ctx.smoothing = smoothing
+        ctx.save_for_backward(P.to(logits.dtype), y, *output)
         ctx.home = logits.device
-        ctx.mark_non_differentiable(mass)
-        return phi, mass
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
-        P, LU, pivots, y, jump, phi, mass = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor, None, None, None]:
+        P, y, phi, mass, LU, pivots, jump = ctx.saved_tensors
         with outside_autocast(grad.device):
             # Through the normalisation of rows. Posteriors cannot move along the all-ones
             # direction, so this also removes what would only feed rounding.
