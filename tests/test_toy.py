@@ -73,7 +73,8 @@ def test_opposition_is_counted_by_side() -> None:
     supervised[layout.labeled] = torch.tensor([0.0, 1.0]).double()
     regulariser[layout.labeled] = torch.tensor([[1.0, -1.0], [0.0, 1.0]]).double()
     counts = toy.Opposition()
-    counts.count(layout, Moment(0, layout.z, classifier, 0.0, supervised, regulariser))
+    still = torch.zeros_like(classifier)
+    counts.count(layout, Moment(0, layout.z, classifier, 0.0, supervised, regulariser, still))
     assert counts.to_json() == {
         "wrong_side": {"opposed": 1, "of": 1},
         "right_side": {"opposed": 0, "of": 1},

@@ -24,6 +24,7 @@ from cclp.data import catalog
 from cclp.data.catalog import CATALOG
 from cclp.data.load import find_kind
 from cclp.files import write_bytes
+from cclp.lab.command import lab
 from cclp.methods import METHODS, file_name, method_parts
 from cclp.progress import Reporter, make_reporter
 from cclp.training import processes
@@ -495,6 +496,9 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     _check_page(out)
     write_bytes(out, make_report(list(runs)).encode(errors="replace"))
     click.echo(f"report: {out}")
+
+
+command.add_command(lab)
 
 
 @command.group()

@@ -1,0 +1,351 @@
+// The playground: settings, play and pause, charts. All numbers come from the server.
+
+import { ask, byId, colours, element, followTheme } from "./common.js";
+import { drawChart } from "./chart.js";
+import { followKeys, followPointer } from "./hands.js";
+import { fromLink, toLink } from "./link.js";
+import { Panel } from "./panel.js";
+
+const NOISE = { moons: 0.05, circles: 0.02, ambiguous: 0.03, blobs: 0.25 };
+const LAST = 5000; // steps, then it pauses
+const COMPARED = {
+  none: [{}],
+  steps: [{ method: "cclp", chain_steps: 1 }, { method: "cclp", chain_steps: 10 }],
+  method: [{ method: "cclp" }, { method: "entropy" }],
+};
+const NAMES = { cclp: "CCLP", entropy: "Entropy" };
+
+const form = document.querySelector(".controls");
+const panels = [...document.querySelectorAll(".panel")].map((figure) => new Panel(figure));
+const situation = {
+  layout: { name: "moons", points: 200, noise: NOISE.moons, seed: 0 },
+  settings: { method: "cclp", similarity: "euclidean", bandwidth: 0.15, chain_steps: 10, weight: 1, step_size: 0.05 },
+  compare: "none",
+  show: { cclp: true, supervised: true, entropy: false, regions: true },
+};
+let start = null; // the scene that reset goes back to
+let edited = false; // whether it is still the layout's
+let playing = false, looking = false, again = false;
+
+const shown = () => panels.slice(0, COMPARED[situation.compare].length);
+const settingsOf = (panel) => ({ ...situation.settings, ...COMPARED[situation.compare][panels.indexOf(panel)] });
+const say = (text) => { byId("message").textContent = text; };
+
+async function begin() {
+  const { name, points, noise, seed } = situation.layout;
+  try {
+    setStart(await ask("layout", { name, points, noise, seed }));
+    edited = false;
+    await refresh();
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+function setStart({ points, truth, labels, classifier }) {
+  start = { points, truth, labels, classifier };
+  for (const panel of panels) panel.begin(start);
+}
+
+// Look at all pictures as they stand. What changes meanwhile is looked at right after.
+async function refresh() {
+  draw();
+  again = true;
+  if (looking || playing) return;
+  looking = true;
+  try {
+    while (again) {
+      again = false;
+      await Promise.all(shown().map((panel) => panel.look(settingsOf(panel))));
+      report();
+    }
+    keepAddress();
+  } catch (error) {
+    say(error.message);
+  } finally {
+    looking = false;
+    draw();
+  }
+}
+
+async function advance(steps) {
+  const begun = performance.now();
+  const done = await Promise.all(shown().map((panel) => panel.look(settingsOf(panel), steps)));
+  draw(0.2);
+  report();
+  performance.measure("frame", { start: begun }); // benchmarks/lab.py reads it
+  return done;
+}
+
+async function play() {
+  if (playing) {
+    playing = false;
+    return;
+  }
+  playing = true;
+  performance.clearMeasures("frame");
+  button("play", "❚❚ Pause");
+  try {
+    while (playing && !document.hidden) {
+      await advance(Number(byId("speed").value));
+      await new Promise(requestAnimationFrame);
+      if (shown()[0].iteration >= LAST) break;
+    }
+  } catch (error) {
+    say(error.message);
+  }
+  playing = false;
+  button("play", "▶ Play");
+  await refresh();
+}
+
+async function step() {
+  playing = false;
+  if (looking) return;
+  try {
+    await advance(1);
+    keepAddress();
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+function reset() {
+  playing = false;
+  for (const panel of panels) panel.begin(start);
+  refresh();
+}
+
+function redraw() {
+  situation.layout.seed++;
+  playing = false;
+  begin();
+}
+
+// Labels, points and removals are part of the beginning too; a place only while it is one.
+function edit(change) {
+  edited = true;
+  for (const panel of panels) {
+    if (panel.iteration === 0) Object.assign(panel, { history: [] });
+    change(panel);
+  }
+  const { labels, truth } = panels[0].scene;
+  start.labels = [...labels];
+  start.truth = [...truth];
+  refresh();
+}
+
+const act = {
+  play, step, reset, redraw,
+  help: () => byId("help").showModal(),
+  choose(panel, index) {
+    if (panel.chosen === index) return;
+    for (const other of panels) other.chosen = null;
+    panel.chosen = index;
+    refresh();
+  },
+  move(index, place) {
+    if (panels[0].iteration === 0) start.points[index] = [...place];
+    edit((panel) => panel.move(index, [...place]));
+  },
+  drop: () => refresh(),
+  add(place) {
+    start.points.push([...place]);
+    edit((panel) => panel.add([...place]));
+  },
+  remove(index) {
+    start.points.splice(index, 1);
+    edit((panel) => panel.remove(index));
+  },
+  label: (index, value) => edit((panel) => panel.label(index, value)),
+  labelNext(index) {
+    const { labels, classifier } = panels[0].scene;
+    const next = labels[index] + 1;
+    act.label(index, next < classifier.length ? next : -1);
+  },
+};
+
+function draw(follow = 1) {
+  for (const panel of shown()) panel.draw(situation.show, follow);
+  drawCharts();
+}
+
+function drawCharts() {
+  const drawn = shown().filter((panel) => panel.frame);
+  if (!drawn.length) return;
+  const each = (make) => drawn.flatMap((panel, i) => make(panel, i ? [4, 3] : undefined));
+  const { frame, scene } = drawn.at(-1), marks = frame.landmarks;
+  drawChart(byId("loss-chart"), {
+    label: "Loss", lines: each((panel, dash) => panel.lossLines(dash)), low: 0,
+    marks: [{ value: marks.compact, name: "compact" }, { value: marks.one_spot, name: "one spot" }],
+  });
+  drawChart(byId("mass-chart"), {
+    label: "Class masses", lines: each((panel, dash) => panel.massLines(dash)), low: 0,
+    high: scene.points.length,
+    marks: [{ value: scene.points.length / frame.masses.length, name: "balanced" }],
+  });
+  drawChart(byId("accuracy-chart"), {
+    label: "Linear accuracy", lines: each((panel, dash) => panel.accuracyLine(dash)), low: 0, high: 100,
+  });
+  for (const note of document.querySelectorAll(".dashed")) note.hidden = drawn.length < 2;
+  keys("loss-keys", ["cclp", "supervised", "entropy"].map((name) => [name === "cclp" ? "CCLP" : name, `var(--${name})`]));
+  keys("mass-keys", frame.masses.map((_, c) => [`class ${c + 1}`, `var(--class-${c})`]));
+}
+
+function keys(id, names) {
+  if (byId(id).childElementCount === names.length) return;
+  byId(id).replaceChildren(...names.map(([name, colour]) => {
+    const key = element("span"), dot = element("i");
+    dot.style.setProperty("--key", colour);
+    key.append(dot, name);
+    return key;
+  }));
+}
+
+// What the pictures say in words.
+function report() {
+  const found = new Set();
+  for (const panel of shown()) {
+    const { method, chain_steps } = settingsOf(panel), { accuracy, warnings } = panel.frame;
+    panel.figure.querySelector(".name").textContent = method === "cclp" ? `CCLP, S = ${chain_steps}` : NAMES[method];
+    const score = accuracy === null ? "no class is known" : `${(100 * accuracy).toFixed(1)} % linear accuracy`;
+    panel.figure.querySelector(".score").textContent = score;
+    panel.canvas.setAttribute("aria-label", describe(panel, score));
+    warnings.forEach((warning) => found.add(warning));
+  }
+  byId("iteration").value = shown()[0].iteration;
+  const [first] = found;
+  const full = panels[0].iteration >= LAST ? `Paused after ${LAST} steps.` : "";
+  say(full || (first ? first.split(": ")[0] + "." : ""));
+  byId("message").title = [...found].join(" ");
+}
+
+function describe({ scene, chosen, frame }, score) {
+  const labeled = scene.labels.filter((c) => c >= 0).length;
+  const all = `${scene.points.length} points, ${labeled} labeled, ${score}.`;
+  if (chosen === null || !frame.posteriors[chosen]) return all;
+  const shares = frame.posteriors[chosen].map((p, c) => `class ${c + 1} ${(100 * p).toFixed(0)} %`);
+  return `${all} Point ${chosen + 1}: ${shares.join(", ")}.`;
+}
+
+function current() {
+  const { layout, settings, compare, show } = situation;
+  const one = compare === "none" && panels[0].iteration > 0;
+  const { points, truth, labels, classifier } = one ? panels[0].scene : start;
+  const scene = one || edited ? { points, truth, labels, classifier } : undefined;
+  return { layout, settings, compare, show, scene };
+}
+
+const keepAddress = () => history.replaceState(null, "", `#${toLink(current())}`);
+
+async function open() {
+  try {
+    const given = fromLink(location.hash);
+    for (const part of ["layout", "settings", "show"]) Object.assign(situation[part], given[part]);
+    if (given.compare in COMPARED) situation.compare = given.compare;
+    fillForm();
+    if (!given.scene) return await begin();
+    setStart(given.scene);
+    edited = true;
+    await refresh();
+  } catch {
+    say("This link cannot be read: here is the beginning.");
+    history.replaceState(null, "", location.pathname);
+    await begin();
+  }
+}
+
+const button = (id, text) => { byId(id).textContent = text; };
+
+// A slider of logarithms counts from 0 to 100.
+const fromSlider = ({ min, max, value, dataset }) => dataset.log
+  ? Number((Number(dataset.low) * (dataset.high / dataset.low) ** (value / 100)).toPrecision(2))
+  : Number(value);
+const toSlider = ({ dataset }, value) => dataset.log
+  ? 100 * Math.log(value / dataset.low) / Math.log(dataset.high / dataset.low)
+  : value;
+
+function fillForm() {
+  const { layout, settings, compare, show } = situation;
+  const values = { layout: layout.name, points: layout.points, noise: layout.noise, ...settings, compare };
+  for (const [name, value] of Object.entries(values)) {
+    const input = form.elements[name];
+    if (!input) continue;
+    input.value = input.type === "range" ? toSlider(input, value) : value;
+    if (input.type === "range") {
+      const output = input.closest("label").querySelector("output");
+      output.value = value;
+      input.setAttribute("aria-valuetext", String(value));
+    }
+  }
+  for (const [name, on] of Object.entries(show)) if (form.elements[name]) form.elements[name].checked = on;
+  form.elements.bandwidth.disabled = settings.similarity !== "euclidean";
+  panels[1].figure.hidden = compare === "none";
+}
+
+function change({ target }) {
+  const { name } = target;
+  const value = target.type === "range" ? fromSlider(target) : target.value;
+  if (target.type === "checkbox") situation.show[name] = target.checked;
+  else if (name === "layout") Object.assign(situation.layout, { name: value, noise: NOISE[value] });
+  else if (name in situation.layout) situation.layout[name] = value;
+  else if (name === "compare") situation.compare = value;
+  else if (name in situation.settings) situation.settings[name] = value;
+  fillForm();
+  if (["layout", "points", "noise"].includes(name)) {
+    playing = false;
+    begin();
+  } else if (name === "compare") reset();
+  else refresh();
+}
+
+async function share() {
+  keepAddress();
+  try {
+    await navigator.clipboard.writeText(location.href);
+    button("share", "Copied");
+  } catch {
+    button("share", "See address");
+  }
+  setTimeout(() => button("share", "Link"), 1500);
+}
+
+function save() {
+  const drawn = shown().map((panel) => panel.canvas), head = 26 * (devicePixelRatio || 1);
+  const sheet = element("canvas");
+  sheet.width = drawn.reduce((sum, canvas) => sum + canvas.width, 0);
+  sheet.height = drawn[0].height + head;
+  const context = sheet.getContext("2d");
+  context.fillStyle = colours.card;
+  context.fillRect(0, 0, sheet.width, sheet.height);
+  context.fillStyle = colours.ink;
+  context.font = `${head / 2}px system-ui, sans-serif`;
+  let left = 0;
+  for (const panel of shown()) {
+    const words = [...panel.figure.querySelectorAll(".name, .score")].map((part) => part.textContent);
+    context.fillText(`${words.join(", ")}, step ${panel.iteration}`, left + head / 2, head * 0.7);
+    context.drawImage(panel.canvas, left, head);
+    left += panel.canvas.width;
+  }
+  const anchor = element("a");
+  anchor.download = "cclp-lab.png";
+  anchor.href = sheet.toDataURL("image/png");
+  anchor.click();
+}
+
+for (const input of form.querySelectorAll("[data-log]")) {
+  Object.assign(input.dataset, { low: input.min, high: input.max });
+  Object.assign(input, { min: 0, max: 100, step: 1 });
+}
+for (const panel of panels) followPointer(panel, act);
+followKeys(() => shown().find((panel) => panel.chosen !== null) ?? panels[0], act);
+form.addEventListener("input", change);
+form.addEventListener("submit", (event) => event.preventDefault());
+for (const [id, action] of Object.entries({ play, step, reset, redraw, share, save, "help-open": act.help })) {
+  byId(id).addEventListener("click", () => action());
+}
+addEventListener("hashchange", open);
+new ResizeObserver(() => draw()).observe(document.querySelector(".stage"));
+followTheme(byId("theme"), draw);
+byId("to-run").hidden = !(await ask("about")).run;
+await open();
