@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench results lint format clean
+.PHONY: demo test browser bench results lint format clean
 
 # Installs again only when what it installs from has changed.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -20,7 +20,13 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint
+# cclp lab is tested in a browser: Debian's, fetched if that is possible here.
+browser:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq \
+		&& apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+		|| echo "No Chromium here, and it cannot be installed: cclp lab will not be tested in a browser."
+
+test: lint browser
 	$(BIN)/pytest
 
 bench: $(VENV)/installed

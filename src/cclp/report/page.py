@@ -138,9 +138,8 @@ def class_colours(count: int) -> tuple[list[str], list[str]]:
 
 def _colours(count: int) -> str:
     """CSS: ``.k0``, ``.k1``, … set ``--k``, for light and for dark."""
-    rules = [
-        "".join(f".k{c}{{--k:{k}}}" for c, k in enumerate(half)) for half in class_colours(count)
-    ]
+    halves = class_colours(count)
+    rules = ["".join(f".k{c}{{--k:{k}}}" for c, k in enumerate(half)) for half in halves]
     return f"{rules[0]}@media screen and (prefers-color-scheme:dark){{{rules[1]}}}"
 
 

@@ -62,7 +62,7 @@ export function drawScene(canvas, view, labels, frame, show, chosen = null) {
   for (const name of ["entropy", "cclp", "supervised"]) {
     if (show[name] && frame.forces) drawArrows(context, places, frame.forces, name);
   }
-  drawPoints(context, places, labels, frame.posteriors);
+  drawPoints(context, places, labels, frame.posteriors, Math.min(width, height) < 420 ? 0.75 : 1);
   if (chosen !== null && chosen < places.length) drawRing(context, places[chosen]);
 }
 
@@ -123,14 +123,14 @@ function drawArrows(context, places, forces, name) {
   context.globalAlpha = 1;
 }
 
-function drawPoints(context, places, labels, posteriors) {
+function drawPoints(context, places, labels, posteriors, size) {
   context.strokeStyle = colours.card;
   context.lineWidth = 1;
   places.forEach(([x, y], i) => {
     if (labels[i] >= 0) return;
     context.fillStyle = posteriors?.[i] ? shade(posteriors[i]) : colours.open;
     context.beginPath();
-    context.arc(x, y, 5, 0, 2 * Math.PI);
+    context.arc(x, y, 5 * size, 0, 2 * Math.PI);
     context.fill();
     context.stroke();
   });
@@ -140,7 +140,7 @@ function drawPoints(context, places, labels, posteriors) {
     if (labels[i] < 0) return;
     context.fillStyle = colours.classes[labels[i]];
     context.beginPath();
-    SHAPES[labels[i]](context, x, y, 9);
+    SHAPES[labels[i]](context, x, y, 9 * size);
     context.fill();
     context.stroke();
   });

@@ -25,21 +25,21 @@ const situation = {
 };
 let start = null; // the scene that reset goes back to
 let edited = false; // whether it is still the layout's
-let playing = false, looking = false, again = false;
+let playing = false, waiting = false, work = Promise.resolve(), timer = 0;
 
 const shown = () => panels.slice(0, COMPARED[situation.compare].length);
 const settingsOf = (panel) => ({ ...situation.settings, ...COMPARED[situation.compare][panels.indexOf(panel)] });
 const say = (text) => { byId("message").textContent = text; };
 
-async function begin() {
+function begin() {
+  playing = false;
   const { name, points, noise, seed } = situation.layout;
-  try {
+  return inTurn(async () => {
     setStart(await ask("layout", { name, points, noise, seed }));
     edited = false;
-    await refresh();
-  } catch (error) {
-    say(error.message);
-  }
+    await advance(0);
+    keepAddress();
+  });
 }
 
 function setStart({ points, truth, labels, classifier }) {
@@ -47,67 +47,53 @@ function setStart({ points, truth, labels, classifier }) {
   for (const panel of panels) panel.begin(start);
 }
 
-// Look at all pictures as they stand. What changes meanwhile is looked at right after.
-async function refresh() {
+// One thing after the other; what goes wrong is said.
+function inTurn(action) {
+  work = work.then(action).catch((error) => say(error.message));
+  return work;
+}
+
+// Look at all pictures as they stand, once, however often it is asked for meanwhile.
+function refresh() {
   draw();
-  again = true;
-  if (looking || playing) return;
-  looking = true;
-  try {
-    while (again) {
-      again = false;
-      await Promise.all(shown().map((panel) => panel.look(settingsOf(panel))));
-      report();
-    }
+  if (waiting) return;
+  waiting = true;
+  inTurn(async () => {
+    waiting = false;
+    await advance(0);
     keepAddress();
-  } catch (error) {
-    say(error.message);
-  } finally {
-    looking = false;
-    draw();
-  }
+  });
 }
 
 async function advance(steps) {
   const begun = performance.now();
-  const done = await Promise.all(shown().map((panel) => panel.look(settingsOf(panel), steps)));
-  draw(0.2);
+  await Promise.all(shown().map((panel) => panel.look(settingsOf(panel), steps)));
+  draw(steps ? 0.2 : 1);
   report();
-  performance.measure("frame", { start: begun }); // benchmarks/lab.py reads it
-  return done;
+  if (steps) performance.measure("frame", { start: begun }); // benchmarks/lab.py reads it
 }
 
-async function play() {
-  if (playing) {
-    playing = false;
-    return;
-  }
-  playing = true;
+function play() {
+  playing = !playing;
+  button("play", playing ? "❚❚ Pause" : "▶ Play");
+  if (playing) inTurn(run).finally(() => { playing = false; button("play", "▶ Play"); });
+}
+
+async function run() {
   performance.clearMeasures("frame");
-  button("play", "❚❚ Pause");
-  try {
-    while (playing && !document.hidden) {
-      await advance(Number(byId("speed").value));
-      await new Promise(requestAnimationFrame);
-      if (shown()[0].iteration >= LAST) break;
-    }
-  } catch (error) {
-    say(error.message);
+  while (playing && !document.hidden && shown()[0].iteration < LAST) {
+    await advance(Number(byId("speed").value));
+    await new Promise(requestAnimationFrame);
   }
-  playing = false;
-  button("play", "▶ Play");
-  await refresh();
+  keepAddress();
 }
 
-async function step() {
+function step() {
   playing = false;
-  if (looking) return;
-  try {
+  inTurn(async () => {
     await advance(1);
     keepAddress();
-  } catch (error) {
-    say(error.message);
-  }
+  });
 }
 
 function reset() {
@@ -118,7 +104,6 @@ function reset() {
 
 function redraw() {
   situation.layout.seed++;
-  playing = false;
   begin();
 }
 
@@ -236,23 +221,26 @@ function current() {
   return { layout, settings, compare, show, scene };
 }
 
-const keepAddress = () => history.replaceState(null, "", `#${toLink(current())}`);
+// Browsers refuse an address that changes many times a second.
+function keepAddress() {
+  clearTimeout(timer);
+  timer = setTimeout(() => history.replaceState(null, "", `#${toLink(current())}`), 200);
+}
 
-async function open() {
+function open() {
+  let given = {};
   try {
-    const given = fromLink(location.hash);
-    for (const part of ["layout", "settings", "show"]) Object.assign(situation[part], given[part]);
-    if (given.compare in COMPARED) situation.compare = given.compare;
-    fillForm();
-    if (!given.scene) return await begin();
-    setStart(given.scene);
-    edited = true;
-    await refresh();
+    given = fromLink(location.hash);
   } catch {
-    say("This link cannot be read: here is the beginning.");
-    history.replaceState(null, "", location.pathname);
-    await begin();
+    byId("hint").textContent = "This link cannot be read: here is the beginning.";
   }
+  for (const part of ["layout", "settings", "show"]) Object.assign(situation[part], given[part]);
+  if (given.compare in COMPARED) situation.compare = given.compare;
+  fillForm();
+  if (!given.scene) return begin();
+  setStart(given.scene);
+  edited = true;
+  return refresh();
 }
 
 const button = (id, text) => { byId(id).textContent = text; };
@@ -273,8 +261,7 @@ function fillForm() {
     if (!input) continue;
     input.value = input.type === "range" ? toSlider(input, value) : value;
     if (input.type === "range") {
-      const output = input.closest("label").querySelector("output");
-      output.value = value;
+      input.closest("label").querySelector("b").textContent = value;
       input.setAttribute("aria-valuetext", String(value));
     }
   }
@@ -292,15 +279,13 @@ function change({ target }) {
   else if (name === "compare") situation.compare = value;
   else if (name in situation.settings) situation.settings[name] = value;
   fillForm();
-  if (["layout", "points", "noise"].includes(name)) {
-    playing = false;
-    begin();
-  } else if (name === "compare") reset();
+  if (["layout", "points", "noise"].includes(name)) begin();
+  else if (name === "compare") reset();
   else refresh();
 }
 
 async function share() {
-  keepAddress();
+  history.replaceState(null, "", `#${toLink(current())}`);
   try {
     await navigator.clipboard.writeText(location.href);
     button("share", "Copied");
