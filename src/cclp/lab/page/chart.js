@@ -4,14 +4,16 @@ import { colours, surface } from "./common.js";
 
 const LEFT = 40, RIGHT = 8, TOP = 8, BOTTOM = 18;
 
-// lines: [{name, colour, x, y, dash, width}], gaps where y is null. marks: [{value, name}].
-export function drawChart(canvas, { label, lines, marks = [], low, high, log = false, cursor }) {
+// lines: [{name, colour, x, y, dash, width}], gaps where y is null; marks: [{value, name}]; cursor: a
+// step to point at; named: whether the names of several lines are written into the chart.
+export function drawChart(canvas, { label, lines, marks = [], low, high, log = false, cursor, named = false }) {
   canvas.setAttribute("aria-label", `${label}. ${lines.map(inWords).join("; ")}`);
   const ground = surface(canvas);
   if (!ground) return;
   const { context, width, height } = ground;
   const values = lines.flatMap((line) => line.y.filter((v) => v !== null && (!log || v > 0)));
   if (!values.length) return;
+  if (named && lines.length > 1) values.push(1.3 * Math.max(...values)); // room for them
   values.push(...marks.map((mark) => mark.value), ...[low, high].filter((v) => v !== undefined));
   const up = axis(...span(values, log), height - BOTTOM, TOP, log);
   const last = Math.max(1, ...lines.map((line) => line.x.at(-1) ?? 0));
@@ -20,6 +22,7 @@ export function drawChart(canvas, { label, lines, marks = [], low, high, log = f
   const names = drawMarks(context, marks, up, width);
   if (cursor !== undefined) drawCursor(context, across.place(cursor), height);
   for (const line of lines) drawLine(context, line, across, up);
+  if (lines.length > 1 && named) names.push(...lines.map(({ name, colour }, i) => [name, width - RIGHT - 2, TOP + 13 * i, "top", colour]));
   drawNames(context, names);
 }
 
@@ -79,7 +82,7 @@ function drawAxes(context, across, up, width, height) {
     context.fillText(short(value), LEFT - 5, y);
   }
   context.textBaseline = "top";
-  for (const value of ticks(across, 4)) {
+  for (const value of ticks(across, Math.max(2, Math.min(5, Math.floor(width / 70))))) {
     const x = across.place(value);
     context.textAlign = x > width - 30 ? "right" : "center";
     if (Number.isInteger(value)) context.fillText(String(value), Math.min(x, width - 2), height - BOTTOM + 5);
@@ -111,9 +114,10 @@ function drawCursor(context, x, height) {
 }
 
 function drawNames(context, names) {
-  Object.assign(context, { fillStyle: colours.soft, strokeStyle: colours.card, lineWidth: 3, textAlign: "right" });
-  for (const [name, x, y, baseline] of names) {
+  Object.assign(context, { strokeStyle: colours.card, lineWidth: 3, textAlign: "right" });
+  for (const [name, x, y, baseline, colour] of names) {
     context.textBaseline = baseline;
+    context.fillStyle = colour ?? colours.soft;
     context.strokeText(name, x, y);
     context.fillText(name, x, y);
   }

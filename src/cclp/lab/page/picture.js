@@ -56,11 +56,12 @@ export function drawScene(canvas, view, labels, frame, show, chosen = null) {
   view.fit(width, height);
   const places = frame.points.map((point) => view.toScreen(point));
   if (show.regions && frame.regions) drawRegions(context, view, frame.regions);
+  const strength = chosen === null ? 0.85 : 0.25; // edges come first
+  for (const name of ["entropy", "cclp", "supervised"]) {
+    if (show[name] && frame.forces) drawArrows(context, places, frame.forces, name, strength);
+  }
   if (chosen !== null && frame.edges?.length === places.length) {
     drawEdges(context, places, frame.edges, chosen);
-  }
-  for (const name of ["entropy", "cclp", "supervised"]) {
-    if (show[name] && frame.forces) drawArrows(context, places, frame.forces, name);
   }
   drawPoints(context, places, labels, frame.posteriors, Math.min(width, height) < 420 ? 0.75 : 1);
   if (chosen !== null && chosen < places.length) drawRing(context, places[chosen]);
@@ -87,8 +88,8 @@ function drawEdges(context, places, row, from) {
   context.strokeStyle = colours.edge;
   row.forEach((share, to) => {
     if (to === from || share < 0.01 * largest) return;
-    context.globalAlpha = 0.15 + 0.7 * share / largest;
-    context.lineWidth = 0.5 + 3.5 * share / largest;
+    context.globalAlpha = 0.2 + 0.8 * share / largest;
+    context.lineWidth = 0.8 + 4 * share / largest;
     context.beginPath();
     context.moveTo(...places[from]);
     context.lineTo(...places[to]);
@@ -98,13 +99,13 @@ function drawEdges(context, places, row, from) {
 }
 
 // Forces differ by orders of magnitude: half of the CCLP forces get half the longest arrow or more.
-function drawArrows(context, places, forces, name) {
+function drawArrows(context, places, forces, name, strength) {
   const sizes = forces.cclp.map(([x, y]) => Math.hypot(x, y)).sort((a, b) => a - b);
   const middle = Math.max(sizes[sizes.length >> 1], 1e-5);
   context.strokeStyle = colours[name];
   context.lineWidth = name === "supervised" ? 2.4 : 1.3;
   context.setLineDash(name === "entropy" ? [3, 2] : []);
-  context.globalAlpha = 0.85;
+  context.globalAlpha = strength;
   context.beginPath();
   forces[name].forEach(([x, y], i) => {
     const size = Math.hypot(x, y);

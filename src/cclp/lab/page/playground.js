@@ -29,6 +29,9 @@ let playing = false, waiting = false, work = Promise.resolve(), timer = 0;
 
 const shown = () => panels.slice(0, COMPARED[situation.compare].length);
 const settingsOf = (panel) => ({ ...situation.settings, ...COMPARED[situation.compare][panels.indexOf(panel)] });
+// Side by side, of the two methods each picture has the force that moves it.
+const shownIn = (panel) => situation.compare !== "method" ? situation.show
+  : { ...situation.show, [settingsOf(panel).method === "cclp" ? "entropy" : "cclp"]: false };
 const say = (text) => { byId("message").textContent = text; };
 
 function begin() {
@@ -151,7 +154,7 @@ const act = {
 };
 
 function draw(follow = 1) {
-  for (const panel of shown()) panel.draw(situation.show, follow);
+  for (const panel of shown()) panel.draw(shownIn(panel), follow);
   drawCharts();
 }
 
@@ -174,7 +177,7 @@ function drawCharts() {
   });
   for (const note of document.querySelectorAll(".dashed")) note.hidden = drawn.length < 2;
   keys("loss-keys", ["cclp", "supervised", "entropy"].map((name) => [name === "cclp" ? "CCLP" : name, `var(--${name})`]));
-  keys("mass-keys", frame.masses.map((_, c) => [`class ${c + 1}`, `var(--class-${c})`]));
+  keys("mass-keys", frame.masses.map((_, c) => [String(c + 1), `var(--class-${c})`]));
 }
 
 function keys(id, names) {
@@ -195,7 +198,9 @@ function report() {
     panel.figure.querySelector(".name").textContent = method === "cclp" ? `CCLP, S = ${chain_steps}` : NAMES[method];
     const score = accuracy === null ? "no class is known" : `${(100 * accuracy).toFixed(1)} % linear accuracy`;
     panel.figure.querySelector(".score").textContent = score;
-    panel.canvas.setAttribute("aria-label", describe(panel, score));
+    const point = describe(panel);
+    panel.figure.querySelector(".readout").textContent = point;
+    panel.canvas.setAttribute("aria-label", `${count(panel.scene)}, ${score}. ${point}`.trim());
     warnings.forEach((warning) => found.add(warning));
   }
   byId("iteration").value = shown()[0].iteration;
@@ -205,12 +210,16 @@ function report() {
   byId("message").title = [...found].join(" ");
 }
 
-function describe({ scene, chosen, frame }, score) {
-  const labeled = scene.labels.filter((c) => c >= 0).length;
-  const all = `${scene.points.length} points, ${labeled} labeled, ${score}.`;
-  if (chosen === null || !frame.posteriors[chosen]) return all;
-  const shares = frame.posteriors[chosen].map((p, c) => `class ${c + 1} ${(100 * p).toFixed(0)} %`);
-  return `${all} Point ${chosen + 1}: ${shares.join(", ")}.`;
+const percent = (share) => `${(100 * share).toFixed(0)} %`;
+
+function count({ points, labels }) {
+  return `${points.length} points, ${labels.filter((c) => c >= 0).length} labeled`;
+}
+
+function describe({ chosen, frame: { posteriors, edges } }) {
+  if (chosen === null || !posteriors[chosen] || !edges) return "";
+  const shares = posteriors[chosen].map((p, c) => `class ${c + 1} ${percent(p)}`);
+  return `Point ${chosen + 1}: ${shares.join(", ")}. A walk stays here with ${percent(edges[chosen])}.`;
 }
 
 function current() {
@@ -278,6 +287,7 @@ function change({ target }) {
   else if (name in situation.layout) situation.layout[name] = value;
   else if (name === "compare") situation.compare = value;
   else if (name in situation.settings) situation.settings[name] = value;
+  if (value === "entropy" || value === "method") situation.show.entropy = true;
   fillForm();
   if (["layout", "points", "noise"].includes(name)) begin();
   else if (name === "compare") reset();

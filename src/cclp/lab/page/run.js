@@ -3,7 +3,7 @@
 import { ask, byId, colours, element, followTheme, surface } from "./common.js";
 import { drawChart, short } from "./chart.js";
 
-const PLANE = 1000, NEAR = 12, EVERY = 2000; // of the server; pixels; milliseconds
+const PLANE = 1000, NEAR = 12, EVERY = 2000, NAMED = 25; // of the server; pixels; milliseconds; classes
 const canvas = document.querySelector(".panel canvas"), slider = byId("time");
 let run = null, chosen = null, near = [], playing = false, asked = 0;
 
@@ -77,7 +77,7 @@ function draw() {
     const { title, lines, limit, log } = run.charts[k];
     const step = run.embedding?.steps[frame()];
     drawChart(chart, {
-      label: title, log, low: log ? undefined : 0, cursor: step,
+      label: title, log, low: log ? undefined : 0, cursor: step, named: true,
       lines: lines.map((line, i) => ({ ...line, colour: colours[names[i % names.length]] })),
       marks: limit === null ? [] : [{ value: limit, name: "worry" }],
     });
@@ -101,6 +101,7 @@ function drawEmbedding() {
       drawSample(context, x, top, colour(shown[i]), marked, bad);
     });
   }
+  nameClasses(context, places, predicted);
   if (chosen !== null) ring(context, places[chosen], 11);
   byId("step-name").textContent = `Step ${steps[frame()].toLocaleString("en")}`;
   byId("tally").textContent = known ? `${wrong} of ${known} unlabeled points predicted wrong` : "";
@@ -130,6 +131,21 @@ function drawSample(context, x, y, fill, marked, bad) {
     context.fill();
   }
   context.globalAlpha = 1;
+}
+
+// Each class by name at the middle of what is predicted as it: colours alone tell few apart.
+function nameClasses(context, places, predicted) {
+  if (run.classes.length > NAMED) return;
+  const middle = (values) => values.sort((a, b) => a - b)[values.length >> 1];
+  Object.assign(context, { font: "650 15px system-ui, sans-serif", textAlign: "center",
+    textBaseline: "middle", strokeStyle: colours.card, fillStyle: colours.ink, lineWidth: 4 });
+  run.classes.forEach((name, c) => {
+    const own = places.filter((_, i) => predicted[i] === c);
+    if (!own.length) return;
+    const at = [0, 1].map((axis) => middle(own.map((p) => p[axis])));
+    context.strokeText(name, ...at);
+    context.fillText(name, ...at);
+  });
 }
 
 function drawNear(context, places) {
