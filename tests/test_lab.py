@@ -25,7 +25,7 @@ from cclp.experiments import toy
 from cclp.lab import playground
 from cclp.lab.export import make_page, read_link
 from cclp.lab.run import RunView
-from cclp.lab.scene import NONE, Scene, Settings, Start, begin, read_scene
+from cclp.lab.scene import NONE, Settings, Start, begin, read_scene
 from cclp.training import run as training
 from tests.browser import chromium, clean_page, server
 from tests.runs import tiny_config
@@ -98,14 +98,14 @@ def test_playing_is_the_descent_of_the_experiments(method: Any) -> None:
     term = toy.certain if method == "entropy" else toy.compact(3)
     expected = list(toy.descend(layout, term, 0.1, iterations=6))
     for moment in expected[::2]:
-        found = playground.frame(scene)
+        found = playground.look(scene)
         assert torch.equal(found.scene.z, moment.z)
         assert torch.equal(found.scene.classifier, moment.classifier)
         assert found.losses[method] == moment.loss
         assert playground.accuracy(scene) == toy.accuracy(layout, moment)
         sent = json.loads(json.dumps(playground.to_json(found)))
         known = {**scene.to_json(), **sent["next"]}
-        scene = playground.frame(read_scene(known), skip=1).scene
+        scene = playground.moved(read_scene(known))
 
 
 def test_landmarks_masses_and_ideal_of_compact_clusters() -> None:
@@ -153,12 +153,12 @@ def test_accuracy_is_of_points_whose_class_is_known() -> None:
 def test_points_that_run_away_are_told_of() -> None:
     scene = begin(SMALL, Settings(step_size=10, weight=100))
     with pytest.raises(ValueError, match="smaller step"):
-        playground.frame(scene, skip=50)
+        playground.moved(scene, 50)
 
 
 def test_one_class_that_swallows_the_others_is_told_of() -> None:
     scene = begin(Start("circles", 200, 0.02), Settings(step_size=1.0))
-    found = playground.frame(scene, skip=20)
+    found = playground.look(playground.moved(scene, 20))
     assert found.masses.min() < 10
     assert any("swallowing" in warning for warning in found.warnings)
 
@@ -368,8 +368,8 @@ def test_points_are_added_labeled_moved_and_removed(browser: Browser, address: s
 
 def test_a_shared_link_opens_the_same_situation(browser: Browser, address: str) -> None:
     with opened(browser, address, settings={"step_size": 0.1}) as page:
+        expect(score(page)).to_have_text("16.7 % linear accuracy")
         page.get_by_label("Chain steps S").fill("3")
-        page.get_by_label("Chain steps S").dispatch_event("input")
         expect(page.locator(".name").first).to_have_text("CCLP, S = 3")
         page.get_by_label("Speed").select_option("20")
         page.get_by_role("button", name="Step", exact=True).click()
@@ -391,9 +391,9 @@ def test_two_tabs_are_strangers(browser: Browser, address: str) -> None:
         expect(score(first)).to_have_text("100.0 % linear accuracy", timeout=60_000)
         second.get_by_role("button", name="Step", exact=True).click()
         expect(second.locator("#iteration")).to_have_text("1")
-        alone = playground.frame(begin(SMALL, Settings()), skip=1)
+        alone = playground.moved(begin(SMALL, Settings()))
         told = situation(second)["scene"]["points"]
-        assert told == pytest.approx(alone.scene.z.numpy(), abs=1e-4)
+        assert told == pytest.approx(alone.z.numpy(), abs=1e-4)
 
 
 def test_side_by_side(browser: Browser, address: str) -> None:
@@ -412,6 +412,7 @@ def test_side_by_side(browser: Browser, address: str) -> None:
 def test_a_link_that_is_broken_opens_the_beginning(browser: Browser, address: str) -> None:
     with clean_page(browser, f"{address}#broken") as page:
         expect(score(page)).to_contain_text("% linear accuracy")
+        expect(page.get_by_role("status")).to_contain_text(["The link cannot be used"])
         page.get_by_role("button", name="Light or dark").click()
         expect(page.locator("html")).to_have_attribute("data-theme", "dark")
         page.keyboard.press("?")
@@ -443,7 +444,7 @@ def test_an_exported_page_needs_nothing(browser: Browser, tmp_path: Path) -> Non
     page = tmp_path / "page.html"
     page.write_text(make_page(link(scene=scene, settings=settings)))
     assert "http" not in page.read_text().replace("http-equiv", "")
-    last: Scene = playground.frame(read_scene({**scene, "settings": settings}), skip=600).scene
+    last = playground.moved(read_scene({**scene, "settings": settings}), 600)
     with clean_page(browser, page.as_uri()) as opened_page:
         expect(opened_page.locator("#iteration")).to_have_text("0")
         opened_page.get_by_label("Step").press("End")

@@ -63,13 +63,12 @@ def _course(scene: Scene, report: Reporter) -> list[dict[str, Any]]:
     found = []
     with report.work("descent", FRAMES[-1]) as advance:
         for iteration in range(FRAMES[-1] + 1):
-            frame = playground.look(scene)
             if iteration in FRAMES:
-                drawn = playground.to_json(frame, digits=DIGITS)
+                drawn = playground.to_json(playground.look(scene), digits=DIGITS)
                 kept = {name: drawn[name] for name in SHOWN}
-                points = frame.scene.z.round(decimals=DIGITS).tolist()
+                points = scene.z.round(decimals=DIGITS).tolist()
                 found.append({"iteration": iteration, "points": points, **kept})
-            scene = frame.after
+            scene = playground.moved(scene)
             advance(1)
     return found
 

@@ -41,55 +41,75 @@ class Frame(NamedTuple):
     warnings: list[str]
 
 
-def look(scene: Scene) -> Frame:
-    """Compute a frame.
+class Pull(NamedTuple):
+    """A term of the loss: its value, its forces on points (N, 2) and classifier (C, 3)."""
 
-    Raises:
-        ValueError: if the next step leads nowhere, as with too large a step.
-    """
-    layout, settings, graph = scene.layout, scene.settings, scene.graph
+    loss: float
+    force: Tensor
+    on_classifier: Tensor
+
+
+def pulls(scene: Scene, names: tuple[str, ...]) -> dict[str, Pull]:
+    """Of terms by name: "supervised", "cclp", "entropy"; without weights."""
     terms = {
         "supervised": toy.supervision,
-        "cclp": toy.compact(settings.chain_steps, graph),
+        "cclp": toy.compact(scene.settings.chain_steps, scene.graph),
         "entropy": toy.certain,
     }
-    found = {name: toy.forces(layout, scene.z, scene.classifier, f) for name, f in terms.items()}
-    forces = {
-        name: force if name == "supervised" else settings.weight * force
-        for name, (_, force, _) in found.items()
+    layout = scene.layout
+    return {
+        name: Pull(*toy.forces(layout, scene.z, scene.classifier, terms[name])) for name in names
     }
+
+
+def step(scene: Scene, found: dict[str, Pull]) -> Scene:
+    """The scene after a step of gradient descent.
+
+    Raises:
+        ValueError: if it leads nowhere, as too large a step does.
+    """
+    settings = scene.settings
+    supervised, method = found["supervised"], found[settings.method]
     moment = Moment(
         iteration=0,
         z=scene.z,
         classifier=scene.classifier,
-        loss=found[settings.method][0],
-        supervised=forces["supervised"],
-        regulariser=forces[settings.method],
-        on_classifier=found["supervised"][2] + settings.weight * found[settings.method][2],
+        loss=method.loss,
+        supervised=supervised.force,
+        regulariser=settings.weight * method.force,
+        on_classifier=supervised.on_classifier + settings.weight * method.on_classifier,
     )
     z, classifier = moment.moved(settings.step_size)
     if not max(z.abs().max(), classifier.abs().max()) <= FARTHEST:
         raise ValueError("The points run away: take a smaller step, or a smaller weight.")
-    propagated = toy.posteriors(layout, scene.z, graph)
+    return replace(scene, z=z, classifier=classifier)
+
+
+def look(scene: Scene) -> Frame:
+    """Compute a frame."""
+    graph, method = scene.graph, scene.settings.method
+    found = pulls(scene, ("supervised", "cclp", "entropy"))
+    weights = {"supervised": 1.0, "cclp": scene.settings.weight, "entropy": scene.settings.weight}
+    propagated = toy.posteriors(scene.layout, scene.z, graph)
     by_classifier = toy.logits(scene.z, scene.classifier).softmax(1)
     return Frame(
         scene=scene,
-        after=replace(scene, z=z, classifier=classifier),
-        posteriors=by_classifier if settings.method == "entropy" else propagated,
-        forces=forces,
-        losses={name: loss for name, (loss, _, _) in found.items()},
+        after=step(scene, found),
+        posteriors=by_classifier if method == "entropy" else propagated,
+        forces={name: weights[name] * pull.force for name, pull in found.items()},
+        losses={name: pull.loss for name, pull in found.items()},
         masses=propagated.sum(0),
         ideal=ideal_loss(propagated).item(),
         # its warnings do not depend on the length of chains, and short ones are cheap
-        warnings=toy.health(layout, scene.z, 1, graph).warnings(),
+        warnings=toy.health(scene.layout, scene.z, 1, graph).warnings(),
     )
 
 
-def frame(scene: Scene, skip: int = 0) -> Frame:
-    """A frame after ``skip`` steps of gradient descent."""
-    for _ in range(skip):
-        scene = look(scene).after
-    return look(scene)
+def moved(scene: Scene, steps: int = 1) -> Scene:
+    """The scene some steps later."""
+    for _ in range(steps):
+        scene = step(scene, pulls(scene, ("supervised", scene.settings.method)))
+    return scene
 
 
 def landmarks(scene: Scene) -> dict[str, float]:

@@ -35,19 +35,18 @@ class RunView:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._version, self._record = "", read_run(path)
+        self._known = self._look(), read_run(path)
 
     def record(self) -> tuple[str, RunRecord]:
         """What it says now, and a name for this state of it."""
         version = self._look()
-        if version != self._version:
-            self._version, self._record = version, read_run(self.path)
-        return self._version, self._record
+        if version != self._known[0]:
+            self._known = version, read_run(self.path)
+        return self._known
 
     def _look(self) -> str:
-        files = [self.path / "metrics.jsonl", self.path / "result.json"]
-        sizes = [file.stat().st_size if file.exists() else 0 for file in files]
-        return "-".join(map(str, [*sizes, sum(1 for _ in self.path.glob("embedding/*.npz"))]))
+        files = [self.path / name for name in ("metrics.jsonl", "result.json", "embedding")]
+        return "-".join(str(file.stat().st_mtime_ns) for file in files if file.exists())
 
     def summary(self, seen: str | None = None) -> dict[str, Any]:
         """All that the page shows; only the version, if the page has seen this state."""
@@ -78,7 +77,8 @@ class RunView:
         Raises:
             ValueError: if there is no such step or point.
         """
-        embedding = self.record()[1].embedding
+        _, run = self.record()
+        embedding = run.embedding
         if embedding is None or step not in embedding.steps:
             raise ValueError(f"step must be one that is recorded, got {step}")
         check_integer("point", point, least=0)
@@ -94,7 +94,7 @@ class RunView:
             "distances": distance[near[1:]].round(4).tolist(),
             "images": None
             if images is None
-            else [png(images[embedding.index[i]], self._record.white) for i in near],
+            else [png(images[embedding.index[i]], run.white) for i in near],
             "no_images": why,
         }
 

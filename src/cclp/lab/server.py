@@ -35,6 +35,7 @@ from cclp.lab.scene import (
 )
 
 HOST = "127.0.0.1"
+REQUEST = {"scene", "skip", "edges_of"}
 LARGEST_BODY = 200_000  # bytes; 500 points are a tenth of it
 PAGE = Path(str(files("cclp.lab"))) / "page"
 HEADERS = {
@@ -97,10 +98,7 @@ def make_frame(content: dict[str, Any]) -> dict[str, Any]:
     point = given["edges_of"]
     if point is not None and check_integer("edges_of", point, least=0) >= len(scene.z):
         raise ValueError(f"edges_of must be below {len(scene.z)}, got {point}")
-    return playground.to_json(playground.frame(scene, skip), point)
-
-
-REQUEST = {"scene", "skip", "edges_of"}
+    return playground.to_json(playground.look(playground.moved(scene, skip)), point)
 
 
 def _answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:

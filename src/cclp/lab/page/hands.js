@@ -44,8 +44,9 @@ const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowD
 
 export function followKeys(current, act) {
   document.addEventListener("keydown", (event) => {
-    const typing = event.target.closest("input, select, button, a, dialog[open]");
-    if (event.ctrlKey || event.metaKey || event.altKey || (typing && event.key !== "?")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("select, dialog[open]")) return;
+    if (event.target.closest("input, button, a") && /^( |Arrow.*)$/.test(event.key)) return;
     const panel = current(), { chosen } = panel;
     const turn = (by) => act.choose(panel, ((chosen ?? -1) + by + panel.scene.points.length) % panel.scene.points.length);
     const keys = {

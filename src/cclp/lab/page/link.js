@@ -10,8 +10,9 @@ export function toLink(situation) {
 
 export function fromLink(hash) {
   if (hash.length < 2) return {};
-  const text = atob(hash.slice(1).replaceAll("-", "+").replaceAll("_", "/"));
-  const situation = JSON.parse(text);
-  if (typeof situation !== "object" || situation === null) throw new Error("not a situation");
-  return situation;
+  try {
+    return Object(JSON.parse(atob(hash.slice(1).replaceAll("-", "+").replaceAll("_", "/"))));
+  } catch {
+    throw new Error("This link cannot be read.");
+  }
 }

@@ -98,28 +98,30 @@ function drawEdges(context, places, row, from) {
   context.globalAlpha = 1;
 }
 
-// Forces differ by orders of magnitude: half of the CCLP forces get half the longest arrow or more.
+// Forces differ by orders of magnitude: half of them get half the longest arrow or more. Those of
+// supervision, on few points, are measured by those of CCLP.
 function drawArrows(context, places, forces, name, strength) {
-  const sizes = forces.cclp.map(([x, y]) => Math.hypot(x, y)).sort((a, b) => a - b);
+  const sizes = forces[name === "entropy" ? name : "cclp"].map(([x, y]) => Math.hypot(x, y)).sort((a, b) => a - b);
   const middle = Math.max(sizes[sizes.length >> 1], 1e-5);
   context.strokeStyle = colours[name];
   context.lineWidth = name === "supervised" ? 2.4 : 1.3;
-  context.setLineDash(name === "entropy" ? [3, 2] : []);
   context.globalAlpha = strength;
-  context.beginPath();
+  const shafts = new Path2D(), heads = new Path2D();
   forces[name].forEach(([x, y], i) => {
     const size = Math.hypot(x, y);
     const length = LONGEST * size / (size + middle);
     if (length < 2) return;
     const [dx, dy] = [(x / size) * length, (-y / size) * length];
     const [tipX, tipY] = [places[i][0] + dx, places[i][1] + dy];
-    context.moveTo(...places[i]);
-    context.lineTo(tipX, tipY);
-    context.moveTo(tipX - 0.28 * dx + 0.16 * dy, tipY - 0.28 * dy - 0.16 * dx);
-    context.lineTo(tipX, tipY);
-    context.lineTo(tipX - 0.28 * dx - 0.16 * dy, tipY - 0.28 * dy + 0.16 * dx);
+    shafts.moveTo(...places[i]);
+    shafts.lineTo(tipX, tipY);
+    heads.moveTo(tipX - 0.28 * dx + 0.16 * dy, tipY - 0.28 * dy - 0.16 * dx);
+    heads.lineTo(tipX, tipY);
+    heads.lineTo(tipX - 0.28 * dx - 0.16 * dy, tipY - 0.28 * dy + 0.16 * dx);
   });
-  context.stroke();
+  context.stroke(heads);
+  context.setLineDash(name === "entropy" ? [4, 3] : []);
+  context.stroke(shafts);
   context.setLineDash([]);
   context.globalAlpha = 1;
 }

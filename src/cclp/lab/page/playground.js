@@ -113,10 +113,7 @@ function redraw() {
 // Labels, points and removals are part of the beginning too; a place only while it is one.
 function edit(change) {
   edited = true;
-  for (const panel of panels) {
-    if (panel.iteration === 0) Object.assign(panel, { history: [] });
-    change(panel);
-  }
+  panels.forEach(change);
   const { labels, truth } = panels[0].scene;
   start.labels = [...labels];
   start.truth = [...truth];
@@ -236,20 +233,20 @@ function keepAddress() {
   timer = setTimeout(() => history.replaceState(null, "", `#${toLink(current())}`), 200);
 }
 
+// The server is asked first: what a link says may be anything.
 function open() {
-  let given = {};
-  try {
-    given = fromLink(location.hash);
-  } catch {
-    byId("hint").textContent = "This link cannot be read: here is the beginning.";
-  }
-  for (const part of ["layout", "settings", "show"]) Object.assign(situation[part], given[part]);
-  if (given.compare in COMPARED) situation.compare = given.compare;
-  fillForm();
-  if (!given.scene) return begin();
-  setStart(given.scene);
-  edited = true;
-  return refresh();
+  return inTurn(async () => {
+    const given = fromLink(location.hash);
+    const layout = { ...situation.layout, ...given.layout };
+    const settings = { ...situation.settings, ...given.settings };
+    const scene = given.scene ?? await ask("layout", layout);
+    await ask("frame", { scene: { ...scene, settings } });
+    Object.assign(situation, { layout, settings });
+    for (const name of Object.keys(situation.show)) situation.show[name] = given.show?.[name] ?? situation.show[name];
+    if (Object.hasOwn(COMPARED, given.compare)) situation.compare = given.compare;
+    setStart(scene);
+    edited = Boolean(given.scene);
+  }).then(fillForm).then(() => start ? refresh() : begin().then(() => say("The link cannot be used: this is the beginning.")));
 }
 
 const button = (id, text) => { byId(id).textContent = text; };
