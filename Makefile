@@ -29,11 +29,12 @@ browser:
 test: lint browser
 	$(BIN)/pytest
 
-bench: $(VENV)/installed
+bench: $(VENV)/installed browser
 	$(BIN)/python benchmarks/loss.py --out results/loss-benchmark.json --readme README.md
 	$(BIN)/python benchmarks/training.py --out results/training-benchmark.json
 	$(BIN)/python benchmarks/estimator.py --readme README.md
 	$(BIN)/python benchmarks/scaling.py --out results/scaling-benchmark.json --docs docs/processes.md
+	$(BIN)/python -m benchmarks.lab --out results/lab-benchmark.json --docs docs/lab.md
 
 # Finishes what is missing, draws the figures again, and puts all of it into the README.
 results: $(VENV)/installed
