@@ -225,7 +225,8 @@ def test_other_origins_are_refused_and_the_own_is_not(address: str) -> None:
         assert ask(address, "/frame", {"scene": _scene()}, origin=origin)[0] == status
     named = own.replace("127.0.0.1", "localhost")
     assert ask(address, "/", host=urlsplit(named).netloc)[0] == 200
-    assert ask(address, "/../pyproject.toml")[0] == 404
+    for hidden in ("/../server.py", "/still.html", "/run/summary"):
+        assert ask(address, hidden)[0] == 404
 
 
 def test_ctrl_c_stops_it_cleanly() -> None:
@@ -438,16 +439,19 @@ def test_a_run_is_shown_while_it_goes_on(browser: Browser, half_a_run: Path) -> 
         expect(page.get_by_role("link", name="Training run")).to_be_visible()
 
 
-def test_an_exported_page_needs_nothing(browser: Browser, tmp_path: Path) -> None:
+def test_an_exported_page_needs_nothing(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cclp.lab.export.FRAMES", (0, 10, 40))
     scene = begin(Start(points=20), Settings(chain_steps=2)).to_json()
     settings = scene.pop("settings")
     page = tmp_path / "page.html"
     page.write_text(make_page(link(scene=scene, settings=settings)))
     assert "http" not in page.read_text().replace("http-equiv", "")
-    last = playground.moved(read_scene({**scene, "settings": settings}), 600)
+    last = playground.moved(read_scene({**scene, "settings": settings}), 40)
     with clean_page(browser, page.as_uri()) as opened_page:
         expect(opened_page.locator("#iteration")).to_have_text("0")
         opened_page.get_by_label("Step").press("End")
-        expect(opened_page.locator("#iteration")).to_have_text("600")
+        expect(opened_page.locator("#iteration")).to_have_text("40")
         shown = f"{100 * (playground.accuracy(last) or 0):.1f} % linear accuracy"
         expect(score(opened_page)).to_have_text(shown)

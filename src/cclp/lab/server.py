@@ -168,7 +168,7 @@ def make_app(port: int, run: Path | None = None) -> ASGIApp:
         Route("/layout", _answering(begin_layout), methods=["POST"]),
         Route("/frame", _answering(make_frame), methods=["POST"]),
         *(_run_routes(view) if view else []),
-        *(_file_route(file) for file in sorted(PAGE.iterdir())),
+        *(_file_route(file) for file in sorted(PAGE.iterdir()) if file.stem != "still"),
     ]
     return OnlyHere(Starlette(routes=routes), port)
 

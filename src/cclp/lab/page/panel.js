@@ -3,6 +3,7 @@
 import { ask, colours } from "./common.js";
 import { View, drawScene } from "./picture.js";
 
+const LONGEST = 600; // history: beyond, every other moment is forgotten
 const TERMS = ["supervised", "cclp", "entropy"];
 
 export class Panel {
@@ -44,6 +45,7 @@ export class Panel {
     if (this.history.at(-1)?.iteration === this.iteration) this.history.pop();
     this.history.push({ iteration: this.iteration, ...frame.losses, ideal: frame.landmarks.ideal,
       masses: frame.masses, accuracy: frame.accuracy });
+    if (this.history.length > LONGEST) this.history = this.history.filter((_, i) => i % 2 === 0);
   }
 
   line(of, colour, dash, width) {

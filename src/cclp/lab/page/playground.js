@@ -1,25 +1,28 @@
 // The playground: settings, play and pause, charts. All numbers come from the server.
 
-import { ask, byId, colours, element, followTheme } from "./common.js";
+import { ask, byId, element, followTheme } from "./common.js";
 import { drawChart } from "./chart.js";
 import { followKeys, followPointer } from "./hands.js";
 import { fromLink, toLink } from "./link.js";
 import { Panel } from "./panel.js";
+import { savePicture } from "./save.js";
+import { fromSlider, makeLogarithmic, toSlider } from "./slider.js";
 
 const NOISE = { moons: 0.05, circles: 0.02, ambiguous: 0.03, blobs: 0.25 };
-const LAST = 5000; // steps, then it pauses
+const MOST = 500, LAST = 5000; // points; steps, then it pauses
 const COMPARED = {
   none: [{}],
   steps: [{ method: "cclp", chain_steps: 1 }, { method: "cclp", chain_steps: 10 }],
   method: [{ method: "cclp" }, { method: "entropy" }],
 };
-const NAMES = { cclp: "CCLP", entropy: "Entropy" };
 
 const form = document.querySelector(".controls");
 const panels = [...document.querySelectorAll(".panel")].map((figure) => new Panel(figure));
 const situation = {
   layout: { name: "moons", points: 200, noise: NOISE.moons, seed: 0 },
-  settings: { method: "cclp", similarity: "euclidean", bandwidth: 0.15, chain_steps: 10, weight: 1, step_size: 0.05 },
+  settings: {
+    method: "cclp", similarity: "euclidean", bandwidth: 0.15, chain_steps: 10, weight: 1, step_size: 0.05,
+  },
   compare: "none",
   show: { cclp: true, supervised: true, entropy: false, regions: true },
 };
@@ -133,8 +136,9 @@ const act = {
     if (panels[0].iteration === 0) start.points[index] = [...place];
     edit((panel) => panel.move(index, [...place]));
   },
-  drop: () => refresh(),
+  drop: refresh,
   add(place) {
+    if (start.points.length >= MOST) return say(`There is room for ${MOST} points.`);
     start.points.push([...place]);
     edit((panel) => panel.add([...place]));
   },
@@ -173,7 +177,7 @@ function drawCharts() {
     label: "Linear accuracy", lines: each((panel, dash) => panel.accuracyLine(dash)), low: 0, high: 100,
   });
   for (const note of document.querySelectorAll(".dashed")) note.hidden = drawn.length < 2;
-  keys("loss-keys", ["cclp", "supervised", "entropy"].map((name) => [name === "cclp" ? "CCLP" : name, `var(--${name})`]));
+  keys("loss-keys", [["CCLP", "var(--cclp)"], ["supervised", "var(--supervised)"], ["entropy", "var(--entropy)"]]);
   keys("mass-keys", frame.masses.map((_, c) => [String(c + 1), `var(--class-${c})`]));
 }
 
@@ -192,7 +196,7 @@ function report() {
   const found = new Set();
   for (const panel of shown()) {
     const { method, chain_steps } = settingsOf(panel), { accuracy, warnings } = panel.frame;
-    panel.figure.querySelector(".name").textContent = method === "cclp" ? `CCLP, S = ${chain_steps}` : NAMES[method];
+    panel.figure.querySelector(".name").textContent = method === "cclp" ? `CCLP, S = ${chain_steps}` : "Entropy";
     const score = accuracy === null ? "no class is known" : `${(100 * accuracy).toFixed(1)} % linear accuracy`;
     panel.figure.querySelector(".score").textContent = score;
     const point = describe(panel);
@@ -242,22 +246,16 @@ function open() {
     const scene = given.scene ?? await ask("layout", layout);
     await ask("frame", { scene: { ...scene, settings } });
     Object.assign(situation, { layout, settings });
-    for (const name of Object.keys(situation.show)) situation.show[name] = given.show?.[name] ?? situation.show[name];
+    for (const name in situation.show) situation.show[name] = given.show?.[name] ?? situation.show[name];
     if (Object.hasOwn(COMPARED, given.compare)) situation.compare = given.compare;
     setStart(scene);
     edited = Boolean(given.scene);
-  }).then(fillForm).then(() => start ? refresh() : begin().then(() => say("The link cannot be used: this is the beginning.")));
+  }).then(fillForm).then(() => start ? refresh() : beginAnyway());
 }
 
-const button = (id, text) => { byId(id).textContent = text; };
+const beginAnyway = () => begin().then(() => say("The link cannot be used: this is the beginning."));
 
-// A slider of logarithms counts from 0 to 100.
-const fromSlider = ({ min, max, value, dataset }) => dataset.log
-  ? Number((Number(dataset.low) * (dataset.high / dataset.low) ** (value / 100)).toPrecision(2))
-  : Number(value);
-const toSlider = ({ dataset }, value) => dataset.log
-  ? 100 * Math.log(value / dataset.low) / Math.log(dataset.high / dataset.low)
-  : value;
+const button = (id, text) => { byId(id).textContent = text; };
 
 function fillForm() {
   const { layout, settings, compare, show } = situation;
@@ -302,38 +300,13 @@ async function share() {
   setTimeout(() => button("share", "Link"), 1500);
 }
 
-function save() {
-  const drawn = shown().map((panel) => panel.canvas), head = 26 * (devicePixelRatio || 1);
-  const sheet = element("canvas");
-  sheet.width = drawn.reduce((sum, canvas) => sum + canvas.width, 0);
-  sheet.height = drawn[0].height + head;
-  const context = sheet.getContext("2d");
-  context.fillStyle = colours.card;
-  context.fillRect(0, 0, sheet.width, sheet.height);
-  context.fillStyle = colours.ink;
-  context.font = `${head / 2}px system-ui, sans-serif`;
-  let left = 0;
-  for (const panel of shown()) {
-    const words = [...panel.figure.querySelectorAll(".name, .score")].map((part) => part.textContent);
-    context.fillText(`${words.join(", ")}, step ${panel.iteration}`, left + head / 2, head * 0.7);
-    context.drawImage(panel.canvas, left, head);
-    left += panel.canvas.width;
-  }
-  const anchor = element("a");
-  anchor.download = "cclp-lab.png";
-  anchor.href = sheet.toDataURL("image/png");
-  anchor.click();
-}
-
-for (const input of form.querySelectorAll("[data-log]")) {
-  Object.assign(input.dataset, { low: input.min, high: input.max });
-  Object.assign(input, { min: 0, max: 100, step: 1 });
-}
+form.querySelectorAll("[data-log]").forEach(makeLogarithmic);
 for (const panel of panels) followPointer(panel, act);
 followKeys(() => shown().find((panel) => panel.chosen !== null) ?? panels[0], act);
 form.addEventListener("input", change);
 form.addEventListener("submit", (event) => event.preventDefault());
-for (const [id, action] of Object.entries({ play, step, reset, redraw, share, save, "help-open": act.help })) {
+byId("save").addEventListener("click", () => savePicture(shown()));
+for (const [id, action] of Object.entries({ play, step, reset, redraw, share, "help-open": act.help })) {
   byId(id).addEventListener("click", () => action());
 }
 addEventListener("hashchange", open);
