@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import uvicorn
@@ -23,7 +23,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cclp.checks import check_integer
 from cclp.lab import playground
-from cclp.lab.run import RunView
 from cclp.lab.scene import (
     MOST_SKIPPED,
     Settings,
@@ -33,6 +32,9 @@ from cclp.lab.scene import (
     read_object,
     read_scene,
 )
+
+if TYPE_CHECKING:
+    from cclp.lab.run import RunView
 
 HOST = "127.0.0.1"
 REQUEST = {"scene", "skip", "edges_of"}
@@ -127,7 +129,13 @@ def _refusal(error: Exception) -> JSONResponse:
     return JSONResponse({"error": str(error)}, 400)
 
 
-def _run_routes(view: RunView) -> list[Route]:
+def _open_run(path: Path) -> "RunView":
+    from cclp.lab.run import RunView  # imports all that training needs: seconds
+
+    return RunView(path)
+
+
+def _run_routes(view: "RunView") -> list[Route]:
     def summary(request: Request) -> Response:
         try:
             return JSONResponse(view.summary(request.query_params.get("seen")))
@@ -161,7 +169,7 @@ def make_app(port: int, run: Path | None = None) -> ASGIApp:
     def about(request: Request) -> Response:
         return JSONResponse({"run": view is not None})
 
-    view = None if run is None else RunView(run)
+    view = None if run is None else _open_run(run)
     routes = [
         Route("/", page),
         Route("/about", about),
