@@ -160,7 +160,8 @@ def test_one_class_that_swallows_the_others_is_told_of() -> None:
     scene = begin(Start("circles", 200, 0.02), Settings(step_size=1.0))
     found = playground.look(playground.moved(scene, 20))
     assert found.masses.min() < 10
-    assert any("swallowing" in warning for warning in found.warnings)
+    assert any("swallowing" in warning for warning in found.warnings or [])
+    assert playground.look(found.scene, diagnose=False).warnings is None
 
 
 def _scene(**changes: Any) -> dict[str, Any]:
@@ -171,7 +172,7 @@ WRONG: list[tuple[object, str]] = [
     (b"{", "Expecting property name"),
     (b"\xff", "decode"),
     ([], "request must be an object, got list"),
-    ({"scene": _scene(), "other": 1}, "request has edges_of, scene, skip, got 'other'"),
+    ({"scene": _scene(), "other": 1}, "request has diagnose, edges_of, scene, skip, got 'other'"),
     ({"scene": {}}, "scene has no 'classifier'"),
     ({"scene": _scene(points=[[0, 0]])}, "points must be 2 to 500, got 1"),
     ({"scene": _scene(points=[[0, 0]] * 501)}, "points must be 2 to 500, got 501"),
@@ -331,8 +332,12 @@ def test_plays_to_convergence(browser: Browser, address: str) -> None:
         expect(page.locator("#iteration")).to_have_text(re.compile("[02468]1$"))  # of twenties
         chart = page.locator("#accuracy-chart")
         expect(chart).to_have_attribute("aria-label", "Linear accuracy. accuracy, %: 100")
-        page.get_by_role("button", name="Reset").click()
+        page.locator("canvas").first.focus()
+        for key in ("Space", "r"):  # reset while it plays
+            page.keyboard.press(key)
         expect(score(page)).to_have_text("16.7 % linear accuracy")
+        expect(page.locator("#iteration")).to_have_text("0")
+        expect(page.locator("#message")).to_be_empty()
 
 
 def test_points_are_added_labeled_moved_and_removed(browser: Browser, address: str) -> None:

@@ -28,7 +28,7 @@ class Frame(NamedTuple):
         losses: of the same three, without weight.
         masses: of the classes, by propagated labels, (C,).
         ideal: the smallest CCLP loss that these posteriors allow.
-        warnings: what is wrong with the graph, in words.
+        warnings: what is wrong with the graph, in words; None if nobody has asked.
     """
 
     scene: Scene
@@ -38,7 +38,7 @@ class Frame(NamedTuple):
     losses: dict[str, float]
     masses: Tensor
     ideal: float
-    warnings: list[str]
+    warnings: list[str] | None
 
 
 class Pull(NamedTuple):
@@ -85,8 +85,8 @@ def step(scene: Scene, found: dict[str, Pull]) -> Scene:
     return replace(scene, z=z, classifier=classifier)
 
 
-def look(scene: Scene) -> Frame:
-    """Compute a frame."""
+def look(scene: Scene, diagnose: bool = True) -> Frame:
+    """Compute a frame; with a diagnosis of the graph, which is a tenth of the work."""
     graph, method = scene.graph, scene.settings.method
     found = pulls(scene, ("supervised", "cclp", "entropy"))
     weights = {"supervised": 1.0, "cclp": scene.settings.weight, "entropy": scene.settings.weight}
@@ -101,7 +101,7 @@ def look(scene: Scene) -> Frame:
         masses=propagated.sum(0),
         ideal=ideal_loss(propagated).item(),
         # its warnings do not depend on the length of chains, and short ones are cheap
-        warnings=toy.health(scene.layout, scene.z, 1, graph).warnings(),
+        warnings=toy.health(scene.layout, scene.z, 1, graph).warnings() if diagnose else None,
     )
 
 

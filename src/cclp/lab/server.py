@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cclp.lab.run import RunView
 
 HOST = "127.0.0.1"
-REQUEST = {"scene", "skip", "edges_of"}
+REQUEST = {"scene", "skip", "edges_of", "diagnose"}
 LARGEST_BODY = 200_000  # bytes; 500 points are a tenth of it
 PAGE = Path(str(files("cclp.lab"))) / "page"
 HEADERS = {
@@ -92,7 +92,8 @@ def begin_layout(content: dict[str, Any]) -> dict[str, Any]:
 
 def make_frame(content: dict[str, Any]) -> dict[str, Any]:
     """``/frame``: a scene, moved on by some steps, with all that is drawn of it."""
-    given = {"skip": 0, "edges_of": None, **read_object("request", content, REQUEST)}
+    asked = read_object("request", content, REQUEST)
+    given = {"skip": 0, "edges_of": None, "diagnose": True, **asked}
     scene = read_scene(given.get("scene"))
     skip = check_integer("skip", given["skip"], least=0)
     if skip > MOST_SKIPPED:
@@ -100,7 +101,8 @@ def make_frame(content: dict[str, Any]) -> dict[str, Any]:
     point = given["edges_of"]
     if point is not None and check_integer("edges_of", point, least=0) >= len(scene.z):
         raise ValueError(f"edges_of must be below {len(scene.z)}, got {point}")
-    return playground.to_json(playground.look(playground.moved(scene, skip)), point)
+    found = playground.look(playground.moved(scene, skip), given["diagnose"] is True)
+    return playground.to_json(found, point)
 
 
 def _answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:

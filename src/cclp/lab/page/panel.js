@@ -4,6 +4,7 @@ import { ask, colours } from "./common.js";
 import { View, drawScene } from "./picture.js";
 
 const LONGEST = 600; // history: beyond, every other moment is forgotten
+const DIAGNOSED = 10; // every so many steps while playing
 const TERMS = ["supervised", "cclp", "entropy"];
 
 export class Panel {
@@ -25,20 +26,21 @@ export class Panel {
     this.view = new View();
   }
 
-  // Ask for the scene as it stands (0), or so many steps later. False: it was edited meanwhile.
+  // Ask for the scene as it stands (0), or so many steps later; in vain if it is edited meanwhile.
   async look(settings, steps = 0) {
     const edits = this.edits;
     const moved = steps && this.next ? { ...this.scene, ...this.next } : this.scene;
     const skip = Math.max(0, steps - (this.next ? 1 : 0));
-    const frame = await ask("frame", { scene: { ...moved, settings }, skip, edges_of: this.chosen });
-    if (edits !== this.edits) return false;
+    const diagnose = steps === 0 || this.iteration % DIAGNOSED === 0;
+    const frame = await ask("frame", { scene: { ...moved, settings }, skip, edges_of: this.chosen, diagnose });
+    if (edits !== this.edits) return;
+    frame.warnings ??= this.frame?.warnings ?? [];
     this.iteration += steps;
     this.frame = frame;
     this.next = frame.next;
     Object.assign(this.scene, { points: frame.points, classifier: frame.classifier });
     if (this.held) this.move(this.held.index, this.held.place);
     this.remember(frame);
-    return true;
   }
 
   remember(frame) {

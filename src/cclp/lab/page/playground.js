@@ -74,6 +74,7 @@ function refresh() {
 async function advance(steps) {
   const begun = performance.now();
   await Promise.all(shown().map((panel) => panel.look(settingsOf(panel), steps)));
+  if (shown().some((panel) => !panel.frame)) return; // begun anew meanwhile: a look at it is waiting
   draw(steps ? 0.2 : 1);
   report();
   if (steps) performance.measure("frame", { start: begun }); // benchmarks/lab.py reads it
