@@ -5,6 +5,7 @@ import http.client
 import json
 import math
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -295,6 +296,23 @@ def test_neighbours_are_the_nearest_by_embedding(half_a_run: Path) -> None:
         view.point(step, len(z))
     with pytest.raises(ValueError, match="step must be one that is recorded"):
         view.point(step + 1, 0)
+
+
+def test_a_run_without_records_or_data_is_shown_all_the_same(
+    half_a_run: Path, tmp_path: Path
+) -> None:
+    about = json.loads((half_a_run / "config.json").read_text())
+    about["config"]["data"] = "mnist"
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    view = RunView(tmp_path)
+    summary = view.summary("")
+    assert (summary["outcome"], summary["step"], summary["embedding"]) == ("unfinished", 0, None)
+    with pytest.raises(ValueError, match="step must be one that is recorded"):
+        view.point(0, 0)
+    shutil.copytree(half_a_run / "embedding", tmp_path / "embedding")
+    found = view.point(view.summary(summary["version"])["embedding"]["steps"][0], 0)
+    assert found["images"] is None
+    assert found["no_images"] == "No images: mnist is not here (cclp data fetch mnist)."
 
 
 # In the browser.

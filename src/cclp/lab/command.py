@@ -13,6 +13,11 @@ from cclp.progress import make_reporter
 
 @click.command(short_help="A page to touch the method, or to watch a run.")
 @click.argument("run", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Where the data of RUN are now, if they have moved: for images.",
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0: any that is free.")
 @click.option("--no-browser", is_flag=True, help="Print the address only.")
 @click.option("--link", metavar="ADDRESS", help="A situation, as the button Link copies it.")
@@ -23,7 +28,12 @@ from cclp.progress import make_reporter
     help="Write a page of one situation, computed beforehand, with a slider; nothing is started.",
 )
 def lab(
-    run: Path | None, port: int, no_browser: bool, link: str | None, export: Path | None
+    run: Path | None,
+    data_dir: Path | None,
+    port: int,
+    no_browser: bool,
+    link: str | None,
+    export: Path | None,
 ) -> None:
     """A page on this machine to touch the method, or to watch RUN while it is training.
 
@@ -38,11 +48,14 @@ def lab(
     Needs pip install 'cclp[lab]', but for --export.
     """
     if export is not None:
-        refuse_options({"run": run, "port": port or None}, "has no effect with --export")
+        unused = {"run": run, "data_dir": data_dir, "port": port or None}
+        refuse_options(unused, "has no effect with --export")
         _export(export, link)
         return
     if run is not None:
         refuse_options({"link": link}, "is a situation of the playground, which RUN is not")
+    else:
+        refuse_options({"data_dir": data_dir}, "is for the images of RUN")
     try:
         from cclp.lab.server import serve
     except ModuleNotFoundError as error:
@@ -57,7 +70,7 @@ def lab(
             threading.Thread(target=webbrowser.open, args=[page], daemon=True).start()
 
     try:
-        serve(run, port, announce)
+        serve(run, data_dir, port, announce)
     except KeyboardInterrupt:
         click.echo("Stopped.")
 

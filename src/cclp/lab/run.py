@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cclp.checks import check_integer
+from cclp.data.catalog import CATALOG, location
 from cclp.progress import Reporter
 from cclp.report.charts import Series, thin
 from cclp.report.page import class_colours, headline
@@ -28,13 +29,14 @@ class RunView:
 
     Args:
         path: the directory.
+        data_dir: where its data are now, if they have moved.
 
     Raises:
         ValueError: if it is none, or if a file of it is damaged.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, data_dir: Path | None = None) -> None:
+        self.path, self.data_dir = path, data_dir
         self._known = self._look(), read_run(path)
 
     def record(self) -> tuple[str, RunRecord]:
@@ -46,7 +48,8 @@ class RunView:
 
     def _look(self) -> str:
         files = [self.path / name for name in ("metrics.jsonl", "result.json", "embedding")]
-        return "-".join(str(file.stat().st_mtime_ns) for file in files if file.exists())
+        times = [file.stat().st_mtime_ns for file in files if file.exists()]
+        return "-".join(map(str, ["run", *times]))
 
     def summary(self, seen: str | None = None) -> dict[str, Any]:
         """All that the page shows; only the version, if the page has seen this state."""
@@ -103,7 +106,12 @@ class RunView:
         """The training images, or None and why not."""
         try:
             about, config = directory.read_run(self.path)
-            data = load_data(config, Reporter(), about.get("data", {}).get("fingerprint"))
+            name, folder = config.data, self.data_dir or config.data_dir
+            published = name in CATALOG and len(CATALOG[name].files) > 0
+            if published and location(name, Path(folder) if folder else None) is None:
+                return None, f"No images: {name} is not here (cclp data fetch {name})."
+            fingerprint = about.get("data", {}).get("fingerprint")
+            data = load_data(config, Reporter(), fingerprint, self.data_dir)
         except (ValueError, OSError) as error:
             return None, f"No images: {error}"
         x = data.train_x

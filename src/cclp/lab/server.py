@@ -131,10 +131,10 @@ def _refusal(error: Exception) -> JSONResponse:
     return JSONResponse({"error": str(error)}, 400)
 
 
-def _open_run(path: Path) -> "RunView":
+def _open_run(path: Path, data_dir: Path | None) -> "RunView":
     from cclp.lab.run import RunView  # imports all that training needs: seconds
 
-    return RunView(path)
+    return RunView(path, data_dir)
 
 
 def _run_routes(view: "RunView") -> list[Route]:
@@ -154,12 +154,13 @@ def _run_routes(view: "RunView") -> list[Route]:
     return [Route("/run/summary", summary), Route("/run/point", point)]
 
 
-def make_app(port: int, run: Path | None = None) -> ASGIApp:
+def make_app(port: int, run: Path | None = None, data_dir: Path | None = None) -> ASGIApp:
     """The application.
 
     Args:
         port: it will be asked on.
         run: a run directory to show.
+        data_dir: where its data are now, if they have moved.
 
     Raises:
         ValueError: if it is none.
@@ -171,7 +172,7 @@ def make_app(port: int, run: Path | None = None) -> ASGIApp:
     def about(request: Request) -> Response:
         return JSONResponse({"run": view is not None})
 
-    view = None if run is None else _open_run(run)
+    view = None if run is None else _open_run(run, data_dir)
     routes = [
         Route("/", page),
         Route("/about", about),
@@ -190,11 +191,14 @@ def _file_route(file: Path) -> Route:
     return Route(f"/{file.name}", served)
 
 
-def serve(run: Path | None, port: int, announce: Callable[[str], None]) -> None:
+def serve(
+    run: Path | None, data_dir: Path | None, port: int, announce: Callable[[str], None]
+) -> None:
     """Serve the page until Ctrl-C.
 
     Args:
         run: a run directory to show, or None for the playground alone.
+        data_dir: where the data of the run are now, if they have moved.
         port: to listen on; 0: any free one.
         announce: told the address as soon as it can be opened.
 
@@ -208,7 +212,7 @@ def serve(run: Path | None, port: int, announce: Callable[[str], None]) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
         port = listener.getsockname()[1]
-        app = make_app(port, run)
+        app = make_app(port, run, data_dir)
         listener.listen()  # from here on a browser is not refused, only kept waiting
         announce(f"http://{HOST}:{port}/")
         config = uvicorn.Config(
