@@ -42,7 +42,7 @@ LARGEST_BODY = 200_000  # bytes; 500 points are a tenth of it
 PAGE = Path(str(files("cclp.lab"))) / "page"
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
     "cross-origin-resource-policy": "same-origin",
     "x-content-type-options": "nosniff",

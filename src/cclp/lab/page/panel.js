@@ -19,7 +19,7 @@ export class Panel {
 
   begin(scene) {
     this.scene = structuredClone(scene);
-    this.next = this.frame = null;
+    this.next = this.frame = this.chosen = this.held = null;
     this.edits++;
     this.iteration = 0;
     this.history = [];

@@ -92,6 +92,7 @@ async function run() {
     await advance(Number(byId("speed").value));
     await new Promise(requestAnimationFrame);
   }
+  draw();
   keepAddress();
 }
 
