@@ -73,11 +73,13 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """For the page in docs."""
+def table(result: dict[str, Any]) -> str:
+    """For the page in docs, with how busy the machine was otherwise."""
     head = ["points", "a frame, median", "95 % are shorter than", "from one to the next, median"]
-    lines = [head, ["---"] * len(head), *map(_cells, rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [head, ["---"] * len(head), *map(_cells, result["rows"])]
+    rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    cores = result["environment"]["machine"]["cores"]
+    return f"{rows}\n\nLoad by other work before: {result['load_before']:.1f} on {cores} cores."
 
 
 def main() -> None:
@@ -103,7 +105,7 @@ def main() -> None:
     if options.out:
         write_json(options.out, result)
     if options.docs:
-        write_between(options.docs, MARKS, table(result["rows"]))
+        write_between(options.docs, MARKS, table(result))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+expect.set_options(timeout=60_000)  # of a busy machine; what is there is seen at once
 
 
 @contextmanager

@@ -33,6 +33,15 @@ def test_layouts(make: Callable[[int, float], Layout]) -> None:
     assert not torch.equal(layout.z, other.z)
 
 
+@pytest.mark.parametrize(("make", "classes"), [*((make, 2) for make in LAYOUTS), (toy.blobs, 3)])
+def test_layouts_of_any_number_of_points(make: Callable[..., Layout], classes: int) -> None:
+    layout = make(0, 0.1, 31)
+    assert len(layout.z) == 30
+    assert layout.classes.bincount().tolist() == [30 // classes] * classes
+    assert layout.classes[layout.labeled].tolist() == list(range(classes))
+    assert layout.classifier.shape == (classes, 3)
+
+
 def test_circles_are_circles() -> None:
     layout = toy.circles(0, 0.0)
     radius = layout.z.norm(dim=1)
