@@ -27,7 +27,7 @@ const situation = {
   show: { cclp: true, supervised: true, entropy: false, regions: true },
 };
 let start = null; // the scene that reset goes back to
-let edited = false; // whether it is still the layout's
+let edited = false; // whether it is no longer the layout's
 let playing = false, waiting = false, work = Promise.resolve(), timer = 0;
 
 const shown = () => panels.slice(0, COMPARED[situation.compare].length);
