@@ -9,6 +9,7 @@ import { savePicture } from "./save.js";
 import { fromSlider, makeLogarithmic, toSlider } from "./slider.js";
 
 const NOISE = { moons: 0.05, circles: 0.02, ambiguous: 0.03, blobs: 0.25 };
+const CHARTED = 4; // charts are drawn every so many frames while playing
 const MOST = 500, LAST = 5000; // points; steps, then it pauses
 const COMPARED = {
   none: [{}],
@@ -28,7 +29,7 @@ const situation = {
 };
 let start = null; // the scene that reset goes back to
 let edited = false; // whether it is no longer the layout's
-let playing = false, waiting = false, work = Promise.resolve(), timer = 0;
+let playing = false, waiting = false, work = Promise.resolve(), timer = 0, frames = 0;
 
 const shown = () => panels.slice(0, COMPARED[situation.compare].length);
 const settingsOf = (panel) => ({ ...situation.settings, ...COMPARED[situation.compare][panels.indexOf(panel)] });
@@ -75,7 +76,8 @@ async function advance(steps) {
   const begun = performance.now();
   await Promise.all(shown().map((panel) => panel.look(settingsOf(panel), steps)));
   if (shown().some((panel) => !panel.frame)) return; // begun anew meanwhile: a look at it is waiting
-  draw(steps ? 0.2 : 1);
+  drawPanels(steps ? 0.2 : 1);
+  if (!playing || ++frames % CHARTED === 0) drawCharts();
   report();
   if (steps) performance.measure("frame", { start: begun }); // benchmarks/lab.py reads it
 }
@@ -156,9 +158,13 @@ const act = {
   },
 };
 
-function draw(follow = 1) {
-  for (const panel of shown()) panel.draw(shownIn(panel), follow);
+function draw() {
+  drawPanels(1);
   drawCharts();
+}
+
+function drawPanels(follow) {
+  for (const panel of shown()) panel.draw(shownIn(panel), follow);
 }
 
 function drawCharts() {
@@ -312,7 +318,7 @@ for (const [id, action] of Object.entries({ play, step, reset, redraw, share, "h
   byId(id).addEventListener("click", () => action());
 }
 addEventListener("hashchange", open);
-new ResizeObserver(() => draw()).observe(document.querySelector(".stage"));
+new ResizeObserver(draw).observe(document.querySelector(".stage"));
 followTheme(byId("theme"), draw);
 byId("to-run").hidden = !(await ask("about")).run;
 await open();
