@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test docs dist fuzz soak bench results lint format clean
+.PHONY: demo test browser docs dist fuzz soak bench results lint format clean
 
 # Installs again only when what it installs from has changed.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -20,7 +20,13 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint
+# cclp lab is tested in a browser: Debian's, fetched if that is possible here.
+browser:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq \
+		&& apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+		|| echo "No Chromium here, and it cannot be installed: cclp lab will not be tested in a browser."
+
+test: lint browser
 	$(BIN)/pytest
 
 docs: $(VENV)/installed
@@ -39,11 +45,12 @@ fuzz: $(VENV)/installed
 soak: $(VENV)/installed
 	$(BIN)/python -m benchmarks.soak --docs docs/reliability.md
 
-bench: $(VENV)/installed
+bench: $(VENV)/installed browser
 	$(BIN)/python benchmarks/loss.py --out results/loss-benchmark.json --docs docs/performance.md
 	$(BIN)/python benchmarks/training.py --out results/training-benchmark.json
 	$(BIN)/python benchmarks/estimator.py --docs docs/estimator.md
 	$(BIN)/python benchmarks/scaling.py --out results/scaling-benchmark.json --docs docs/processes.md
+	$(BIN)/python -m benchmarks.lab --out results/lab-benchmark.json --docs docs/lab.md
 
 # Finishes what is missing but for the sweeps, which take hours (cclp reproduce table1 --out
 # results/table1 …), draws the figures again, and puts all of it into docs/.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import estimator, prior, scaling, time_to_accuracy, training
+from benchmarks import estimator, lab, prior, scaling, time_to_accuracy, training
 from benchmarks import loss as benchmark
 from cclp.experiments.overhead import CLASSES, embeddings
 from cclp.progress import Reporter
@@ -180,3 +180,16 @@ def test_the_page_shows_the_recorded_errors() -> None:
     }
     ordered = {name: parts[name] for name in estimator.PARTS}
     assert estimator.markdown(ordered) in (ROOT / "docs" / "estimator.md").read_text()
+
+
+def test_frames_are_measured_in_the_browser() -> None:
+    (row,) = lab.measure((20,), count=12)
+    assert row["points"] == 20
+    assert row["frames"] == 7  # the first five warm up
+    assert 0 < row["median"] <= row["of_20_the_longest"]
+    assert row["apart"] > 0
+
+
+def test_docs_show_the_recorded_frames() -> None:
+    result = json.loads((ROOT / "results" / "lab-benchmark.json").read_text())
+    assert lab.table(result) in (ROOT / "docs" / "lab.md").read_text()

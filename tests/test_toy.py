@@ -33,6 +33,15 @@ def test_layouts(make: Callable[[int, float], Layout]) -> None:
     assert not torch.equal(layout.z, other.z)
 
 
+@pytest.mark.parametrize(("make", "classes"), [*((make, 2) for make in LAYOUTS), (toy.blobs, 3)])
+def test_layouts_of_any_number_of_points(make: Callable[..., Layout], classes: int) -> None:
+    layout = make(0, 0.1, 31)
+    assert len(layout.z) == 30
+    assert layout.classes.bincount().tolist() == [30 // classes] * classes
+    assert layout.classes[layout.labeled].tolist() == list(range(classes))
+    assert layout.classifier.shape == (classes, 3)
+
+
 def test_circles_are_circles() -> None:
     layout = toy.circles(0, 0.0)
     radius = layout.z.norm(dim=1)
@@ -73,7 +82,8 @@ def test_opposition_is_counted_by_side() -> None:
     supervised[layout.labeled] = torch.tensor([0.0, 1.0]).double()
     regulariser[layout.labeled] = torch.tensor([[1.0, -1.0], [0.0, 1.0]]).double()
     counts = toy.Opposition()
-    counts.count(layout, Moment(0, layout.z, classifier, 0.0, supervised, regulariser))
+    still = torch.zeros_like(classifier)
+    counts.count(layout, Moment(0, layout.z, classifier, 0.0, supervised, regulariser, still))
     assert counts.to_json() == {
         "wrong_side": {"opposed": 1, "of": 1},
         "right_side": {"opposed": 0, "of": 1},

@@ -10,6 +10,7 @@ import click
 import cclp
 from cclp.commands.compare import compare
 from cclp.commands.data import data
+from cclp.commands.lab import lab
 from cclp.commands.reproduce import reproduce
 from cclp.commands.train import train
 from cclp.commands.use import evaluate, export, predict, report
@@ -31,7 +32,7 @@ def command() -> None:
     """Few labels, many unlabeled samples: one accurate classifier."""
 
 
-for part in (train, compare, evaluate, predict, export, report, reproduce, data):
+for part in (train, compare, evaluate, predict, export, report, lab, reproduce, data):
     command.add_command(part)
 
 

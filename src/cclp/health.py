@@ -121,8 +121,6 @@ def graph_health(
         )
         phi = torch.cat([batch.y, phi_u])
         n = phi.shape[0]
-        T = phi @ class_shares(phi.T)  # Eq. 6
-        ideal = torch.special.entr(T).sum() / n
         loss = chain_loss(logits, phi, steps) / n
     labeled = batch.y.sum(0) > 0
     relative_mass = phi.sum(0)[labeled] * labeled.sum() / n
@@ -138,8 +136,15 @@ def graph_health(
         largest_class_mass=relative_mass.max().item(),
         largest_excess=_excess(batch.y.mean(0), phi_u).max().item() if some_unlabeled else 0.0,
         row_sum_error=(row_mass - 1).abs().max().item() if some_unlabeled else 0.0,
-        distance_to_ideal=(loss - ideal).item(),
+        distance_to_ideal=(loss - ideal_loss(phi)).item(),
     )
+
+
+def ideal_loss(phi: Tensor) -> Tensor:
+    """The smallest possible loss for these posteriors, (N, C): the entropy of T."""
+    T = phi @ class_shares(phi.T)  # Eq. 6
+    entropy: Tensor = torch.special.entr(T).sum() / len(phi)
+    return entropy
 
 
 def _excess(labeled_share: Tensor, phi_u: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from cclp.training.run import Stopped
 LAYOUTS = {"circles": toy.circles, "moons": toy.moons, "arc": toy.arc}
 IDEAL = math.log(toy.POINTS / toy.CLASSES)  # loss of classes that are compact and balanced
 ALIGNED_AT = (0, 5, 10, 20, 40, 80)  # iterations at which forces are compared with the manifold
+FRAMES = (*range(0, 120, 6), *range(120, 360, 12), *range(360, 601, 40))  # points move less later
 
 Records = dict[str, list[dict[str, Any]]]  # of all seeds, by case
 
@@ -48,7 +49,7 @@ class Case:
     chain_steps: int = 10
     step_size: float = toy.STEP_SIZE
     iterations: int = toy.ITERATIONS
-    frames: tuple[int, ...] = (*range(0, 120, 6), *range(120, 360, 12), *range(360, 601, 40))
+    frames: tuple[int, ...] = FRAMES
     drawn: bool = True
 
     @property

@@ -28,7 +28,7 @@ class Layout(NamedTuple):
     Attributes:
         z: points, (N, 2), float64: rounding must not decide what becomes of them.
         classes: (N,).
-        labeled: index of the one labeled point of each class, (C,).
+        labeled: indices of labeled points, (N_L,); of the layouts here, one of each class.
         classifier: first weights of the linear classifier, bias last, (C, 3).
     """
 
@@ -55,6 +55,7 @@ class Moment(NamedTuple):
         loss: of the regulariser.
         supervised: forces of the supervised loss, (N, 2); on unlabeled points there is none.
         regulariser: forces of the regulariser, (N, 2).
+        on_classifier: forces of both, (C, 3).
     """
 
     iteration: int
@@ -63,50 +64,73 @@ class Moment(NamedTuple):
     loss: float
     supervised: Tensor
     regulariser: Tensor
+    on_classifier: Tensor
+
+    def moved(self, step_size: float) -> tuple[Tensor, Tensor]:
+        """Points and classifier after a step of gradient descent."""
+        return (
+            self.z + step_size * (self.supervised + self.regulariser),
+            self.classifier + step_size * self.on_classifier,
+        )
 
 
 Regulariser = Callable[[Layout, Tensor, Tensor], Tensor]  # layout, points, classifier -> loss
 
 
-def circles(seed: int, noise: float) -> Layout:
+def circles(seed: int, noise: float, points: int = POINTS) -> Layout:
     """Two concentric circles, of radius 1 and 0.5."""
-    angle = 2 * math.pi * torch.arange(POINTS // 2, dtype=torch.float64) / (POINTS // 2)
+    angle = 2 * math.pi * torch.arange(points // 2, dtype=torch.float64) / (points // 2)
     circle = torch.stack([angle.cos(), angle.sin()], 1)
     return _layout(torch.cat([circle, 0.5 * circle]), noise=noise, seed=seed)
 
 
-def moons(seed: int, noise: float) -> Layout:
+def moons(seed: int, noise: float, points: int = POINTS) -> Layout:
     """Two half circles that reach into each other."""
-    angle = torch.linspace(0, math.pi, POINTS // 2, dtype=torch.float64)
+    angle = torch.linspace(0, math.pi, points // 2, dtype=torch.float64)
     upper = torch.stack([angle.cos(), angle.sin()], 1)
     lower = torch.stack([1 - angle.cos(), 0.5 - angle.sin()], 1)
     return _layout(torch.cat([upper, lower]), noise=noise, seed=seed)
 
 
-def arc(seed: int, noise: float) -> Layout:
+def arc(seed: int, noise: float, points: int = POINTS) -> Layout:
     """One half circle, its ends labeled differently: where one class becomes the other is open."""
-    angle = torch.linspace(math.pi, 0, POINTS, dtype=torch.float64)
-    points = torch.stack([angle.cos(), angle.sin()], 1)
-    return _layout(points, noise=noise, seed=seed, labeled=[0, POINTS - 1])
+    angle = torch.linspace(math.pi, 0, points // 2 * 2, dtype=torch.float64)
+    places = torch.stack([angle.cos(), angle.sin()], 1)
+    return _layout(places, noise=noise, seed=seed, labeled=[0, len(places) - 1])
 
 
-def _layout(points: Tensor, noise: float, seed: int, labeled: list[int] | None = None) -> Layout:
+def blobs(seed: int, noise: float, points: int = POINTS) -> Layout:
+    """Three clouds around the origin, a class each."""
+    angle = math.pi * (0.5 + 2 * torch.arange(3, dtype=torch.float64) / 3)
+    centres = torch.stack([angle.cos(), angle.sin()], 1)
+    places = centres.repeat_interleave(points // 3, dim=0)
+    return _layout(places, noise=noise, seed=seed, num_classes=3)
+
+
+def _layout(
+    points: Tensor,
+    noise: float,
+    seed: int,
+    labeled: list[int] | None = None,
+    num_classes: int = CLASSES,
+) -> Layout:
     """Noise on the points, labels at random places unless they are given, random weights."""
     generator = torch.Generator().manual_seed(seed)
     z = points + noise * torch.randn(points.shape, generator=generator, dtype=points.dtype)
-    classes = torch.arange(CLASSES).repeat_interleave(len(points) // CLASSES)
-    places = torch.randint(len(points) // CLASSES, (CLASSES,), generator=generator)
-    places += torch.arange(CLASSES) * (len(points) // CLASSES)
-    classifier = torch.randn(CLASSES, 3, generator=generator, dtype=points.dtype)
+    share = len(points) // num_classes
+    classes = torch.arange(num_classes).repeat_interleave(share)
+    places = torch.randint(share, (num_classes,), generator=generator)
+    places += torch.arange(num_classes) * share
+    classifier = torch.randn(num_classes, 3, generator=generator, dtype=points.dtype)
     classifier[:, 2] = 0
     return Layout(z, classes, places if labeled is None else torch.tensor(labeled), classifier)
 
 
-def compact(steps: int) -> Regulariser:
+def compact(steps: int, graph: dict[str, Any] = GRAPH) -> Regulariser:
     """The CCLP loss with chains of so many steps."""
 
     def loss(layout: Layout, z: Tensor, classifier: Tensor) -> Tensor:
-        return cclp.cclp_loss(*parts(layout, z), steps=steps, **GRAPH)
+        return cclp.cclp_loss(*parts(layout, z), steps=steps, **graph)
 
     return loss
 
@@ -156,9 +180,9 @@ def descend(
     for iteration in range(iterations + 1):
         _, supervised, on_classifier = forces(layout, z, classifier, supervision)
         loss, free, freely = forces(layout, z, classifier, regulariser)
-        yield Moment(iteration, z, classifier, loss, supervised, free)
-        z = z + step_size * (supervised + free)
-        classifier = classifier + step_size * (on_classifier + freely)
+        moment = Moment(iteration, z, classifier, loss, supervised, free, on_classifier + freely)
+        yield moment
+        z, classifier = moment.moved(step_size)
 
 
 def accuracy(layout: Layout, moment: Moment) -> float:
@@ -167,15 +191,17 @@ def accuracy(layout: Layout, moment: Moment) -> float:
     return right.double().mean().item()
 
 
-def health(layout: Layout, z: Tensor, steps: int) -> GraphHealth:
+def health(layout: Layout, z: Tensor, steps: int, graph: dict[str, Any] = GRAPH) -> GraphHealth:
     """Of the graph over the points."""
-    return cclp.graph_health(*parts(layout, z), steps=steps, **GRAPH)
+    return cclp.graph_health(*parts(layout, z), steps=steps, **graph)
 
 
-def posteriors(layout: Layout, z: Tensor) -> Tensor:
+def posteriors(layout: Layout, z: Tensor, graph: dict[str, Any] = GRAPH) -> Tensor:
     """Labels of all points, those of unlabeled ones propagated, (N, C)."""
-    phi = F.one_hot(layout.classes, CLASSES).to(z.dtype)
-    phi[layout.unlabeled] = cclp.propagate_labels(*parts(layout, z), **GRAPH)
+    given = layout.classes[layout.labeled]
+    phi = z.new_zeros(len(z), graph["num_classes"])
+    phi[layout.labeled] = F.one_hot(given, graph["num_classes"]).to(z.dtype)
+    phi[layout.unlabeled] = cclp.propagate_labels(*parts(layout, z), **graph)
     return phi
 
 

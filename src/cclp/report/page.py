@@ -126,15 +126,50 @@ def _names(runs: list[Path]) -> list[str]:
     ]
 
 
-def _colours(count: int) -> str:
-    """CSS: ``.k0``, ``.k1``, … set ``--k``, for light and for dark."""
+def class_colours(count: int) -> tuple[list[str], list[str]]:
+    """So many colours, ten at least, for light and for dark."""
     light, dark = (list(half.split()) for half in PALETTE)
     for c in range(10, count):
         hue, further = round(c * 137.5) % 360, 8 * (c % 3)
         light.append(f"hsl({hue} 65% {36 + further}%)")
         dark.append(f"hsl({hue} 70% {60 + further}%)")
-    rules = ["".join(f".k{c}{{--k:{k}}}" for c, k in enumerate(half)) for half in (light, dark)]
+    return light, dark
+
+
+def _colours(count: int) -> str:
+    """CSS: ``.k0``, ``.k1``, … set ``--k``, for light and for dark."""
+    halves = class_colours(count)
+    rules = ["".join(f".k{c}{{--k:{k}}}" for c, k in enumerate(half)) for half in halves]
     return f"{rules[0]}@media screen and (prefers-color-scheme:dark){{{rules[1]}}}"
+
+
+def headline(run: RunRecord) -> tuple[str, str]:
+    """What was run, and what came of it so far."""
+    config, result = run.config, run.result
+    labels = config["labels"] if config["labels"] is not None else "all"
+    what = f"{_method(run)} on {run.name}, {labels} labels, seed {config['seed']}"
+    error, (count, noun) = _error(run), _measured(run)
+    if result:
+        if error is None:
+            return what, "the error was not measured"
+        return what, f"{percent(error, count)} error on {count:,} {noun} (last iterate)"
+    if error is None or not math.isfinite(error):
+        return what, "unfinished"
+    where = "held-out training samples" if config.get("held_out") else "the test set"
+    at = f"step {curve(run, 'error').x[-1]:,.0f} of {config['recipe']['steps']:,}"
+    return what, f"unfinished, {percent(error)} error on {where} at {at}"
+
+
+def _method(run: RunRecord) -> str:
+    return METHODS.get(run.config["method"], str(run.config["method"]))
+
+
+def _error(run: RunRecord) -> float | None:
+    """The result's, else the last one measured."""
+    if run.result:
+        return run.result["error"]  # type: ignore[no-any-return]
+    errors = curve(run, "error").y
+    return errors[-1] if errors else None
 
 
 def _view(run: RunRecord, name: str, number: int) -> dict[str, Any]:
@@ -142,24 +177,9 @@ def _view(run: RunRecord, name: str, number: int) -> dict[str, Any]:
     config, result = run.config, run.result
     step = int(run.metrics[-1]["step"]) if run.metrics else 0
     steps = config["recipe"]["steps"]
-    errors = curve(run, "error")
-    error = result["error"] if result else (errors.y[-1] if errors.y else None)
-    count, noun = _measured(run)
-    who = f"{METHODS.get(config['method'], config['method'])} on {run.name}"
-    labels = config["labels"] if config["labels"] is not None else "all"
-    what = f"{who}, {labels} labels, seed {config['seed']}"
-    if result:
-        outcome = (
-            f"{percent(error, count)} error on {count:,} {noun} (last iterate)"
-            if error is not None
-            else "the error was not measured"
-        )
-    else:
-        outcome = "unfinished"
-        if error is not None and math.isfinite(error):
-            where = "held-out training samples" if config.get("held_out") else "the test set"
-            at = f"step {errors.x[-1]:,.0f} of {steps:,}"
-            outcome += f", {percent(error)} error on {where} at {at}"
+    error, (count, _) = _error(run), _measured(run)
+    measured = curve(run, "error").y
+    what, outcome = headline(run)
     return {
         "name": name,
         "anchor": f"run-{number + 1}",
@@ -168,15 +188,15 @@ def _view(run: RunRecord, name: str, number: int) -> dict[str, Any]:
         "outcome": outcome,
         "unfinished": None if result else f"step {step:,} of {steps:,}",
         "verified": run.verified,
-        "method": METHODS.get(config["method"], config["method"]),
-        "labels": labels,
+        "method": _method(run),
+        "labels": config["labels"] if config["labels"] is not None else "all",
         "seed": config["seed"],
         "error": (
             percent(error, count) if error is not None and math.isfinite(error) else "not measured"
         ),
         "minutes": _minutes(result["seconds"]) if result else "–",
         "facts": _facts(run, error, count, step, steps),
-        "error_chart": error_chart([(run, "error", f"k{number}")]) if errors.y else None,
+        "error_chart": error_chart([(run, "error", f"k{number}")]) if measured else None,
         "loss": loss_section(run),
         "pace": pace_section(run),
         "embedding": embedding_section(run),

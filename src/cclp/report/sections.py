@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -89,13 +89,19 @@ def overlay(records: list[RunRecord], names: list[str]) -> dict[str, Any]:
     }
 
 
-def loss_section(run: RunRecord) -> dict[str, Any] | None:
+def loss_lines(run: RunRecord) -> list[Series]:
     """The terms of the loss, and their sum if there are several."""
     keys = dict.fromkeys(key for line in run.metrics for key in line)
     terms = [key for key in keys if key not in NOT_TERMS and not key.startswith("health/")]
     lines = [curve(run, term, term, f"k{i}") for i, term in enumerate(terms)]
     if len(terms) != 1 and "loss" in keys:
         lines.insert(0, curve(run, "loss", "sum", "k-none"))  # below the others
+    return lines
+
+
+def loss_section(run: RunRecord) -> dict[str, Any] | None:
+    """The terms of the loss in a chart."""
+    lines = loss_lines(run)
     if not lines:
         return None
     everything = np.array([v for line in lines for v in line.y])
@@ -211,8 +217,16 @@ def mistakes_section(run: RunRecord) -> dict[str, Any]:
     return {"images": predictions.images is not None, "all": found}
 
 
-def health_section(run: RunRecord) -> dict[str, Any] | None:
-    """Charts of the diagnostics, and their warnings in words: now, and those that have passed."""
+class HealthWarnings(NamedTuple):
+    """Warnings of the graph: at its last diagnosis, and with their steps those that have passed."""
+
+    last: int
+    now: list[str]
+    passed: list[tuple[int, str]]
+
+
+def health_warnings(run: RunRecord) -> HealthWarnings | None:
+    """What the diagnostics of a run say in words; None if there are none."""
     from cclp.health import GraphHealth  # imports torch
 
     lines = [line for line in run.metrics if any(key.startswith("health/") for key in line)]
@@ -227,6 +241,15 @@ def health_section(run: RunRecord) -> dict[str, Any] | None:
             kind = " ".join(warning.split()[:4])  # before its numbers
             latest[kind] = (int(line["step"]), warning)
     last = int(lines[-1]["step"])
+    now = [text for step, text in latest.values() if step == last]
+    return HealthWarnings(last, now, [found for found in latest.values() if found[0] < last])
+
+
+def health_section(run: RunRecord) -> dict[str, Any] | None:
+    """Charts of the diagnostics, and their warnings in words: now, and those that have passed."""
+    warnings = health_warnings(run)
+    if warnings is None:
+        return None
     charts = []
     for title, fields, options, meaning in HEALTH:
         series = [
@@ -251,8 +274,8 @@ def health_section(run: RunRecord) -> dict[str, Any] | None:
             }
         )
     return {
-        "last": last,
-        "warnings": [text for step, text in latest.values() if step == last],
-        "passed": [(step, text) for step, text in latest.values() if step < last],
+        "last": warnings.last,
+        "warnings": warnings.now,
+        "passed": warnings.passed,
         "charts": charts,
     }

@@ -1,0 +1,221 @@
+"""The local server of the page: it keeps nothing between two requests, so tabs are strangers.
+
+Every request of the playground carries its whole scene. The server answers on 127.0.0.1 alone, and
+only to who calls it by that name: a page of another site can neither read from it nor, by a DNS
+name that points here, pretend to be this one.
+"""
+
+import json
+import socket
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cclp.checks import check_integer
+from cclp.lab import playground
+from cclp.lab.scene import (
+    MOST_SKIPPED,
+    Settings,
+    Start,
+    begin,
+    read_fields,
+    read_object,
+    read_scene,
+)
+
+if TYPE_CHECKING:
+    from cclp.lab.run import RunView
+
+HOST = "127.0.0.1"
+REQUEST = {"scene", "skip", "edges_of", "diagnose"}
+LARGEST_BODY = 200_000  # bytes; 500 points are a tenth of it
+PAGE = Path(str(files("cclp.lab"))) / "page"
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+
+class OnlyHere:
+    """Refuses whoever does not call this server by its own name; adds the headers of safety."""
+
+    def __init__(self, app: ASGIApp, port: int) -> None:
+        self.app = app
+        self.hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Request(scope).headers
+        origin = headers.get("origin")
+        if headers.get("host") not in self.hosts:
+            answer = PlainTextResponse("cclp lab answers on this machine only.\n", 421)
+            await answer(scope, receive, send)
+        elif origin is not None and origin.removeprefix("http://") not in self.hosts:
+            answer = PlainTextResponse("cclp lab answers its own page only.\n", 403)
+            await answer(scope, receive, send)
+        else:
+            await self.app(scope, receive, _with_headers(send))
+
+
+def _with_headers(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            message = {**message, "headers": [*message["headers"], *added]}
+        await send(message)
+
+    return sent
+
+
+def begin_layout(content: dict[str, Any]) -> dict[str, Any]:
+    """``/layout``: a fresh scene."""
+    start = read_fields(Start, "layout", content)
+    return begin(start, Settings()).to_json()
+
+
+def make_frame(content: dict[str, Any]) -> dict[str, Any]:
+    """``/frame``: a scene, moved on by some steps, with all that is drawn of it."""
+    asked = read_object("request", content, REQUEST)
+    given = {"skip": 0, "edges_of": None, "diagnose": True, **asked}
+    scene = read_scene(given.get("scene"))
+    skip = check_integer("skip", given["skip"], least=0)
+    if skip > MOST_SKIPPED:
+        raise ValueError(f"skip must be at most {MOST_SKIPPED}, got {skip}")
+    point = given["edges_of"]
+    if point is not None and check_integer("edges_of", point, least=0) >= len(scene.z):
+        raise ValueError(f"edges_of must be below {len(scene.z)}, got {point}")
+    found = playground.look(playground.moved(scene, skip), given["diagnose"] is True)
+    return playground.to_json(found, point)
+
+
+def _answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:
+    """An endpoint for a function of the body; what is wrong with it is said in a sentence."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            content = json.loads(await _body(request))
+            return JSONResponse(await run_in_threadpool(function, content))
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            return _refusal(error)
+
+    return endpoint
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST_BODY:
+            raise ValueError(f"a request must be at most {LARGEST_BODY} bytes")
+    return body
+
+
+def _refusal(error: Exception) -> JSONResponse:
+    return JSONResponse({"error": str(error)}, 400)
+
+
+def _open_run(path: Path, data_dir: Path | None) -> "RunView":
+    from cclp.lab.run import RunView  # imports all that training needs: seconds
+
+    return RunView(path, data_dir)
+
+
+def _run_routes(view: "RunView") -> list[Route]:
+    def summary(request: Request) -> Response:
+        try:
+            return JSONResponse(view.summary(request.query_params.get("seen")))
+        except (ValueError, OSError) as error:
+            return _refusal(error)
+
+    def point(request: Request) -> Response:
+        try:
+            asked = request.query_params
+            return JSONResponse(view.point(int(asked["step"]), int(asked["point"])))
+        except (ValueError, OSError, KeyError) as error:
+            return _refusal(error)
+
+    return [Route("/run/summary", summary), Route("/run/point", point)]
+
+
+def make_app(port: int, run: Path | None = None, data_dir: Path | None = None) -> ASGIApp:
+    """The application.
+
+    Args:
+        port: it will be asked on.
+        run: a run directory to show.
+        data_dir: where its data are now, if they have moved.
+
+    Raises:
+        ValueError: if it is none.
+    """
+
+    def page(request: Request) -> Response:
+        return FileResponse(PAGE / ("run.html" if view else "playground.html"))
+
+    def about(request: Request) -> Response:
+        return JSONResponse({"run": view is not None})
+
+    view = None if run is None else _open_run(run, data_dir)
+    routes = [
+        Route("/", page),
+        Route("/about", about),
+        Route("/layout", _answering(begin_layout), methods=["POST"]),
+        Route("/frame", _answering(make_frame), methods=["POST"]),
+        *(_run_routes(view) if view else []),
+        *(_file_route(file) for file in sorted(PAGE.iterdir()) if file.stem != "still"),
+    ]
+    return OnlyHere(Starlette(routes=routes), port)
+
+
+def _file_route(file: Path) -> Route:
+    def served(request: Request) -> Response:
+        return FileResponse(file)
+
+    return Route(f"/{file.name}", served)
+
+
+def serve(
+    run: Path | None, data_dir: Path | None, port: int, announce: Callable[[str], None]
+) -> None:
+    """Serve the page until Ctrl-C.
+
+    Args:
+        run: a run directory to show, or None for the playground alone.
+        data_dir: where the data of the run are now, if they have moved.
+        port: to listen on; 0: any free one.
+        announce: told the address as soon as it can be opened.
+
+    Raises:
+        OSError: if the port is taken.
+        ValueError: if ``run`` is no run directory.
+    """
+    torch.set_num_threads(1)  # of matrices this small, more only get in each other's way
+    # asyncio sends at once (TCP_NODELAY) only where the protocol is named: else 40 ms a frame
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        port = listener.getsockname()[1]
+        app = make_app(port, run, data_dir)
+        listener.listen()  # from here on a browser is not refused, only kept waiting
+        announce(f"http://{HOST}:{port}/")
+        config = uvicorn.Config(
+            app, log_level="warning", timeout_graceful_shutdown=1, server_header=False
+        )
+        uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,69 @@
+"""A real server of the lab, and a real browser to look at it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+expect.set_options(timeout=60_000)  # of a busy machine; what is there is seen at once
+
+
+@contextmanager
+def server(*arguments: str) -> Iterator[str]:
+    """``cclp lab`` as a process of its own; gives its address."""
+    command = [sys.executable, "-m", "cclp", "lab", "--no-browser", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+            assert found
+            yield found[0]
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Chromium without a window: this machine's own, as Playwright's cannot be had everywhere."""
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        _no_browser()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def _no_browser() -> NoReturn:
+    """Skip; fail where CCLP_BROWSER=required says that there must be one."""
+    said = "No Chromium here: cclp lab was NOT tested in a browser (apt-get install chromium)."
+    if os.environ.get("CCLP_BROWSER") == "required":
+        pytest.fail(said)
+    pytest.skip(said)
+
+
+@contextmanager
+def clean_page(browser: Browser, address: str) -> Iterator[Page]:
+    """A page that may neither fail in any way nor ask another host for anything."""
+    trouble: list[str] = []
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.on("console", lambda message: trouble.append(message.text))
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("request", lambda request: _check(request.url, address, trouble))
+    page.goto(address)
+    yield page
+    page.close()
+    assert not trouble
+
+
+def _check(url: str, address: str, trouble: list[str]) -> None:
+    if not url.startswith((address.partition("#")[0], "data:", "blob:")):
+        trouble.append(f"asked for {url}")
