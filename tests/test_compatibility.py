@@ -3,7 +3,7 @@
 Proven elsewhere: the loss by itself under ``torch.compile`` (also of any sizes), under autocast, in
 low precision, with ``torch.func`` and on meta tensors in ``test_losses.py``; frames, pickles,
 clones, a pipeline and a search over the estimator's own settings in ``test_sklearn.py``; several
-processes in ``test_processes.py``.
+processes in ``test_processes.py``; ``cclp export`` of a run in ``test_export.py``.
 """
 
 from collections.abc import Callable
