@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import resource
+import shutil
 import signal
 import tempfile
 import time
@@ -147,11 +148,7 @@ def _of_a_run(out: Path) -> dict[str, Target]:
 
 
 def _of_an_experiment(out: Path) -> dict[str, Target]:
-    out.mkdir(parents=True)
-    source = Path(__file__).parent.parent / "results" / "overhead" / "results.json"
-    content = json.loads(source.read_bytes())
-    content["records"] = dict(list(content["records"].items())[:6])
-    write_json(out / "results.json", content)
+    shutil.copytree(Path(__file__).parent.parent / "results" / "overhead", out)
 
     def read() -> None:
         read_results(out)
@@ -195,6 +192,7 @@ def fuzz(target: Target, examples: int) -> Counts:
         Hang: if it takes too long.
     """
     content, read, refused = target.path.read_bytes(), 0, 0
+    target.read()  # what is whole is not refused
 
     @settings(
         max_examples=examples,
