@@ -31,7 +31,7 @@ test: lint browser
 
 docs: $(VENV)/installed
 	$(BIN)/mkdocs build --quiet
-	@echo "build/site/index.html"
+	@echo "build/site/index.html; with search: python3 -m http.server -d build/site"
 
 # A source archive and a wheel, in dist/.
 dist: $(VENV)/installed
