@@ -48,6 +48,12 @@ def test_mnist(run: str, steps: int) -> None:
     assert f"--seed {content['seed']}" in PAGES
 
 
+def test_fast() -> None:
+    errors = [result(f"time-to-accuracy/test/fast-seed{s}.json")["error"] for s in range(5)]
+    assert f"{100 * np.mean(errors):.2f} % mistakes, mean of five labeled sets" in PAGES
+    assert f"{', '.join(f'{100 * e:.2f}' for e in errors)} % with labeled sets 0 to 4" in PAGES
+
+
 @pytest.mark.parametrize(
     ("run", "verified", "said"),
     [
