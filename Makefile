@@ -26,8 +26,9 @@ browser:
 		&& apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
 		|| echo "No Chromium here, and it cannot be installed: cclp lab will not be tested in a browser."
 
+# Every core has a process with one thread of its own: most tests wait for other programs anyway.
 test: lint browser
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
 
 docs: $(VENV)/installed
 	$(BIN)/mkdocs build --quiet
