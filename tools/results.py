@@ -69,7 +69,7 @@ def made(records: list[dict[str, Any]]) -> str:
     threads = {record["environment"]["machine"]["threads"] for record in records}
     steps = {f"{record['recipe']['steps']:,}" for record in records}
     said = f"{len(records)} runs of {', '.join(sorted(steps))} steps, "
-    said += f"{' or '.join(map(str, sorted(threads)))} threads."
+    said += f"{' or '.join(map(str, sorted(threads)))} thread{'s' * (threads != {1})}."
     if not all(record["verified"] for record in records):
         said += " SVHN is reconstructed from 28 × 28 copies."
     return said
