@@ -256,6 +256,8 @@ def test_mistakes_are_one_line(
         ([str(tmp_path)], f"{tmp_path} is not a run directory: it has no config.json"),
         (["--export", str(page)], f"{page} exists and is never overwritten: choose another"),
         (["--export", "x", "--link", "#?"], "link must be one that the page has made, got '#?'"),
+        (["--export", "x", "--link", "#W10"], "link must be an object, got list"),
+        (["--export", "x", "--link", "W1tb" * 9000], "link must be one that the page has made"),
         (["--export", "x", str(tmp_path)], "--run has no effect with --export: leave it out"),
     ):
         assert call(*arguments) == 2

@@ -81,6 +81,9 @@ def _export(page: Path, link: str | None) -> None:
     from cclp.lab.export import make_page
 
     with make_reporter(quiet=False) as report:
-        content = make_page(link, report)
+        try:
+            content = make_page(link, report)
+        except TypeError as error:  # a link that holds a value of another kind
+            raise ValueError(str(error)) from None
     write_bytes(page, content.encode(), new=True)
     click.echo(f"page: {page}")

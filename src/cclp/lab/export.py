@@ -8,6 +8,7 @@ from string import Template
 from typing import Any
 
 from cclp.experiments.descents import FRAMES
+from cclp.files import parse_json
 from cclp.lab import playground
 from cclp.lab.scene import Scene, Settings, Start, begin, read_fields, read_object, read_scene
 from cclp.progress import Reporter
@@ -46,7 +47,7 @@ def read_link(link: str) -> Scene:
     """The scene of a situation, as the page's address holds it."""
     text = link.rpartition("#")[2]
     try:
-        content = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        content = parse_json(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except ValueError:
         raise ValueError(f"link must be one that the page has made, got {link!r:.60}") from None
     parts = read_object("link", content, {"layout", "settings", "compare", "show", "scene"})

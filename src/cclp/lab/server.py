@@ -5,7 +5,6 @@ only to who calls it by that name: a page of another site can neither read from 
 name that points here, pretend to be this one.
 """
 
-import json
 import socket
 from collections.abc import Callable
 from importlib.resources import files
@@ -22,6 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cclp.checks import check_integer
+from cclp.files import parse_json
 from cclp.lab import playground
 from cclp.lab.scene import (
     MOST_SKIPPED,
@@ -110,9 +110,9 @@ def _answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable
 
     async def endpoint(request: Request) -> Response:
         try:
-            content = json.loads(await _body(request))
+            content = parse_json(await _body(request))
             return JSONResponse(await run_in_threadpool(function, content))
-        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             return _refusal(error)
 
     return endpoint
