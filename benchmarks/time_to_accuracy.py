@@ -1,12 +1,14 @@
 """Error against minutes: candidates for the recipe "fast", and what each part is worth.
 
-Two parts. ``choice``: candidates on 5,000 training images of MNIST that are held out, 100 labels,
-five labeled sets (seeds 100 to 104). ``test``: the recipe as it is on the test set, five other
-labeled sets (seeds 0 to 4). Every run is one of ``cclp train``; the last iterate counts. Runs
-are kept in ``--work`` and their outcomes in ``--out``: what is there is not trained again, and a
-run that was stopped goes on. Train one at a time, with all cores: minutes are part of the outcome.
+``choice``: candidates on 5,000 training images of MNIST that are held out, 100 labels, five labeled
+sets (seeds 100 to 104). ``test``: the recipe as it is on the test set, five other labeled sets
+(seeds 0 to 4). ``svhn`` and ``cifar10``: the same on theirs, 1,000 and 4,000 labels, one labeled
+set, with the curve of error against minutes. Every run is one of ``cclp train``; the last iterate
+counts. Runs are kept in ``--work`` and their outcomes in ``--out``: what is there is not trained
+again, and a run that was stopped goes on. Train one at a time, with all cores: minutes are part of
+the outcome.
 
-Needs MNIST: ``cclp data fetch mnist``.
+Needs the data: ``cclp data fetch mnist``.
 """
 
 import argparse
@@ -15,29 +17,51 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
 
 from cclp.experiments.sweep import Cell, go
+from cclp.experiments.table1 import FEW, TITLES
 from cclp.files import check_marks, write_between, write_bytes, write_json
 from cclp.progress import Reporter, make_reporter
+from cclp.report.figures import house_style, plain, png
 from cclp.training.config import Config
 from cclp.training.directory import Metrics, read_json
 from cclp.training.recipe import Recipe, make_recipe
 
 FAILED = 0.03
+
+
+class Part(NamedTuple):
+    """Of the comparison: on which data, with which labeled sets, measured on what."""
+
+    data: str
+    seeds: range
+    held_out: int | None = None
+    curve: bool = False
+
+
+PARTS = {
+    "choice": Part("mnist", range(100, 105), held_out=5000),
+    "test": Part("mnist", range(5)),
+    "svhn": Part("svhn", range(1), curve=True),
+    "cifar10": Part("cifar10", range(1), curve=True),
+}
 MARKS = {
     part: (
         f"<!-- benchmarks/time_to_accuracy.py {part} writes from here -->",
         f"<!-- to here: {part} -->",
     )
-    for part in ("choice", "test")
+    for part in PARTS
 }
-SEEDS = {"choice": range(100, 105), "test": range(5)}
 
 
-def variants() -> dict[str, Recipe]:
+def variants(data: str = "mnist") -> dict[str, Recipe]:
     """Recipes by name: the one that is, that with one thing changed, and the one before it."""
-    fast = make_recipe("fast", "mnist")
+    fast = make_recipe("fast", data)
+    if data != "mnist":
+        return {"fast": fast}
     return {
         "fast": fast,
         "the classifier learns from labels only": replace(fast, teach=0.0),
@@ -92,42 +116,82 @@ def table(outcomes: list[dict[str, Any]]) -> str:
     return "\n".join(rows)
 
 
+def curve(outcomes: list[dict[str, Any]]) -> str:
+    """Minutes and errors of the first run, a column for each evaluation."""
+    course = outcomes[0]["course"]
+    rows = [
+        ["minutes", *(f"{seconds / 60:.0f}" for _, seconds, _ in course)],
+        ["---"] * (len(course) + 1),
+        ["error, %", *(f"{100 * error:.1f}" for _, _, error in course)],
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def figure(outcomes: list[dict[str, Any]], title: str) -> bytes:
+    """The curve, drawn."""
+    with house_style():
+        drawing = Figure(figsize=(6.4, 3.4), layout="constrained")
+        axis = drawing.subplots()
+        for item in outcomes:
+            minutes = [seconds / 60 for _, seconds, _ in item["course"]]
+            errors = [100 * error for _, _, error in item["course"]]
+            axis.plot(minutes, errors, "o-", ms=4, color="#2b5fc1")
+            last = (minutes[-1], errors[-1])
+            axis.annotate(f"{errors[-1]:.1f} %", last, (0, 7), textcoords="offset points")
+        axis.set(xlabel="minutes", ylabel="test error, %", title=title, xlim=(0, None))
+        axis.set_ylim(0, None)
+        plain(axis)
+        return png(drawing)
+
+
 def main() -> None:
     """Train what is missing, write, print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=SEEDS, nargs="?", default="test")
+    parser.add_argument("part", choices=PARTS, nargs="?", default="test")
     parser.add_argument("--only", choices=variants(), action="append", help="these variants")
-    parser.add_argument("--seeds", type=int, default=5, help="so many (default: 5)")
+    parser.add_argument("--seeds", type=int, default=5, help="at most so many (default: 5)")
     parser.add_argument("--out", type=Path, default=Path("results/time-to-accuracy"))
     parser.add_argument("--work", type=Path, default=Path("build/time-to-accuracy"))
     parser.add_argument("--docs", type=Path, help="put the table into this page")
     parser.add_argument("--data-dir", default=os.environ.get("CCLP_DATA"))
+    parser.add_argument("--no-verify", action="store_true", help="data may be other than published")
     options = parser.parse_args()
+    part, marks = PARTS[options.part], MARKS[options.part]
     if options.docs:
-        check_marks(options.docs, MARKS[options.part])
+        check_marks(options.docs, marks)
     folder = options.out / options.part
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = options.only or (["fast"] if options.part == "test" else list(variants()))
+    known = variants(part.data)
+    chosen = options.only or (["fast"] if part.held_out is None else list(known))
+    if not set(chosen) <= set(known):
+        parser.error(f"--only: on {part.data} there is {', '.join(known)}")
     with make_reporter(quiet=False) as report:
-        for seed in SEEDS[options.part][: options.seeds]:
+        for seed in part.seeds[: options.seeds]:
             for name in chosen:
                 path = folder / f"{file_name(name, seed)}.json"
                 if not path.exists():
                     config = Config(
-                        data="mnist",
-                        recipe=variants()[name],
+                        data=part.data,
+                        recipe=known[name],
+                        labels=FEW[part.data],
                         seed=seed,
-                        held_out=5000 if options.part == "choice" else None,
+                        held_out=part.held_out,
                         data_dir=options.data_dir,
+                        verify=not options.no_verify,
                     )
                     write_json(path, outcome(config, name, options.work / options.part, report))
     outcomes = [read_json(folder, path.name) for path in sorted(folder.glob("*.json"))]
-    write_bytes(folder / "results.md", f"{table(outcomes)}\n".encode())
+    text = table(outcomes)
+    if part.curve:
+        text += f"\n\n{curve(outcomes)}"
+        title = f"{TITLES[part.data]}, {FEW[part.data]} labels, seed {part.seeds[0]}"
+        write_bytes(folder / "figure.png", figure(outcomes, title))
+    write_bytes(folder / "results.md", f"{text}\n".encode())
     if options.docs:
-        write_between(options.docs, MARKS[options.part], table(outcomes))
-    print(table(outcomes))
+        write_between(options.docs, marks, text)
+    print(text)
 
 
 if __name__ == "__main__":

@@ -116,6 +116,13 @@ def test_error_against_minutes(tmp_path: Path) -> None:
     lines = time_to_accuracy.table([first, *others]).splitlines()
     assert lines[-1] == "| b | 3.00 ± 2.83 | 1.00, 5.00 | 1 of 2 | 1.0 |"
     assert len(lines) == 4
+    first["course"] = [[3, 60, 0.5], [6, 150, 0.123]]
+    assert time_to_accuracy.curve([first]).splitlines() == [
+        "| minutes | 1 | 2 |",
+        "| --- | --- | --- |",
+        "| error, % | 50.0 | 12.3 |",
+    ]
+    assert time_to_accuracy.figure([first], "a run").startswith(b"\x89PNG")
 
 
 def test_docs_show_the_recorded_outcomes() -> None:
@@ -124,6 +131,8 @@ def test_docs_show_the_recorded_outcomes() -> None:
     for part in parts:
         outcomes = [json.loads(path.read_text()) for path in sorted(part.glob("*.json"))]
         assert time_to_accuracy.table(outcomes) in page
+        if time_to_accuracy.PARTS[part.name].curve:
+            assert time_to_accuracy.curve(outcomes) in page
     assert parts
 
 

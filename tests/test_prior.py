@@ -67,6 +67,24 @@ def test_where_there_are_no_clusters_no_class_takes_all() -> None:
     assert spread(X, few, 2).sum(0).min() > 20
 
 
+def test_borders_stop_before_they_have_passed_over_a_tenth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stripes in an even square are no clusters: borders would move until they are short."""
+    X = np.random.default_rng(0).uniform(size=(3000, 2))
+    X = X[np.lexsort(X.T[::-1])]  # the graph's own order
+    stripes = (X[:, 0] // 0.065).astype(int) % 2
+    few = some_labels(stripes, 2)
+    moves = module._moves(LabelGraph(X, few, 2).affinity)
+    labels = np.eye(2)[few] * (few >= 0)[:, None]
+
+    def moved() -> float:
+        found = module._least_cut(np.eye(2)[stripes], moves, labels, labels.sum(0))
+        return float((found.argmax(1) != stripes).mean())
+
+    assert 0 < moved() <= 0.1
+    monkeypatch.setattr(module, "MOST_MOVED", 1.0)
+    assert moved() > 0.12
+
+
 def test_labels_of_copies_may_disagree() -> None:
     X = np.random.default_rng(0).normal(size=(30, 2))
     few = np.full(60, -1)
