@@ -61,7 +61,7 @@ NAMED_AGAIN = ("data_dir", "net", "method")
     "--recipe",
     type=click.Choice(list(RECIPES)),
     help="paper: the authors' settings. short: a short one-cycle schedule. fast: with a prior and "
-    "fewer channels for MNIST with few labels, else as short. digits: for digits.  "
+    "fewer channels for MNIST and SVHN with few labels, else as short. digits: for digits.  "
     "[default: digits for digits, else fast]",
 )
 @click.option("--seed", type=int, default=0, help="Of the labeled set, the weights, every step.")
