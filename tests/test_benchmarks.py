@@ -130,9 +130,9 @@ def test_docs_show_the_recorded_outcomes() -> None:
     parts = [path for path in folder.iterdir() if path.is_dir()]
     for part in parts:
         outcomes = [json.loads(path.read_text()) for path in sorted(part.glob("*.json"))]
-        assert time_to_accuracy.table(outcomes) in page
-        if time_to_accuracy.PARTS[part.name].curve:
-            assert time_to_accuracy.curve(outcomes) in page
+        is_curve = time_to_accuracy.PARTS[part.name].curve
+        write = time_to_accuracy.curve if is_curve else time_to_accuracy.table
+        assert write(outcomes) in page
     assert parts
 
 
