@@ -116,9 +116,9 @@ def table(outcomes: list[dict[str, Any]]) -> str:
     return "\n".join(rows)
 
 
-def curve(outcomes: list[dict[str, Any]]) -> str:
-    """Minutes and errors of the one run, a column for each evaluation."""
-    [course] = [item["course"] for item in outcomes]
+def curve(run: dict[str, Any]) -> str:
+    """Minutes and errors of a run, a column for each evaluation."""
+    course = run["course"]
     rows = [
         ["minutes", *(f"{seconds / 60:.0f}" for _, seconds, _ in course)],
         ["---"] * (len(course) + 1),
@@ -127,19 +127,20 @@ def curve(outcomes: list[dict[str, Any]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def figure(outcomes: list[dict[str, Any]], title: str) -> bytes:
+def figure(run: dict[str, Any]) -> bytes:
     """The curve, drawn."""
+    title = f"{TITLES[run['data']]}, {run['labels']} labels, seed {run['seed']}"
+    title += "" if run["data_verified"] else " (not the published files)"
+    minutes = [seconds / 60 for _, seconds, _ in run["course"]]
+    errors = [100 * error for _, _, error in run["course"]]
     with house_style():
         drawing = Figure(figsize=(6.4, 3.4), layout="constrained")
         axis = drawing.subplots()
-        [course] = [item["course"] for item in outcomes]
-        minutes = [seconds / 60 for _, seconds, _ in course]
-        errors = [100 * error for _, _, error in course]
         axis.plot(minutes, errors, "o-", ms=4, color="#2b5fc1")
         last = (minutes[-1], errors[-1])
         axis.annotate(f"{errors[-1]:.1f} %", last, (-8, 7), textcoords="offset points")
-        axis.set(xlabel="minutes", ylabel="test error, %", title=title, xlim=(0, None))
-        axis.set_ylim(0, None)
+        axis.set(xlabel="minutes", ylabel="test error, %", title=title)
+        axis.set(xlim=(0, None), ylim=(0, None))
         plain(axis)
         return png(drawing)
 
@@ -162,11 +163,13 @@ def main() -> None:
     if options.docs:
         check_marks(options.docs, marks)
     folder = options.out / options.part
-    folder.mkdir(parents=True, exist_ok=True)
     known = variants(part.data)
     chosen = options.only or (["fast"] if part.held_out is None else list(known))
     if not set(chosen) <= set(known):
         parser.error(f"--only: on {part.data} there is {', '.join(known)}")
+    if options.seeds < 1:
+        parser.error(f"--seeds must be at least 1, got {options.seeds}")
+    folder.mkdir(parents=True, exist_ok=True)
     with make_reporter(quiet=False) as report:
         for seed in part.seeds[: options.seeds]:
             for name in chosen:
@@ -183,11 +186,9 @@ def main() -> None:
                     )
                     write_json(path, outcome(config, name, options.work / options.part, report))
     outcomes = [read_json(folder, path.name) for path in sorted(folder.glob("*.json"))]
-    text = curve(outcomes) if part.curve else table(outcomes)
+    text = curve(outcomes[0]) if part.curve else table(outcomes)
     if part.curve:
-        title = f"{TITLES[part.data]}, {FEW[part.data]} labels, seed {part.seeds[0]}"
-        title += "" if outcomes[0]["data_verified"] else " (not the published files)"
-        write_bytes(folder / "figure.png", figure(outcomes, title))
+        write_bytes(folder / "figure.png", figure(outcomes[0]))
     write_bytes(folder / "results.md", f"{text}\n".encode())
     if options.docs:
         write_between(options.docs, marks, text)
