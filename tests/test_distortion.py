@@ -24,7 +24,9 @@ def digits(count: int) -> NDArray[np.float64]:
 def to_all(images: NDArray[Any]) -> NDArray[np.float32]:
     """Distances from every image to every one."""
     everyone = np.arange(len(images))
-    return bent_distances(images, everyone, np.tile(everyone, (len(images), 1)))
+    there, back = bent_distances(images, everyone, np.tile(everyone, (len(images), 1)))
+    np.testing.assert_array_equal(back, there.T)
+    return there
 
 
 def reference(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
@@ -73,13 +75,21 @@ def test_contrast_brightness_and_sign_do_not_count() -> None:
 
 
 def test_any_number_of_pairs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, index = digits(7), np.array([[1, 2, 3]] * 7)
+    images, index = digits(7), np.array([[1, 2, 3]] * 7)  # most of the ways back must be gone too
     whole = bent_distances(images, np.arange(7), index)
     monkeypatch.setattr(module, "_PAIRS", 1)
     monkeypatch.setattr(gradients, "_BATCH", 2)
     np.testing.assert_allclose(bent_distances(images, np.arange(7), index), whole, rtol=1e-6)
     turned = np.arange(7)[::-1].copy()
     np.testing.assert_allclose(bent_distances(images[::-1], turned, index), whole, rtol=1e-6)
+
+
+def test_the_way_back_is_the_way_there_of_the_other() -> None:
+    images, index = digits(6), np.array([[1, 4], [0, 2], [3, 5], [1, 2], [0, 3], [2, 1]])
+    there, back = bent_distances(images, np.arange(6), index)
+    every_way = to_all(images)
+    np.testing.assert_allclose(there, np.take_along_axis(every_way, index, 1), rtol=1e-6)
+    np.testing.assert_allclose(back, np.take_along_axis(every_way.T, index, 1), rtol=1e-6)
 
 
 def test_blank_large_and_coloured_images_have_distances() -> None:
@@ -95,5 +105,7 @@ def test_neighbours_share_a_class_more_often_than_by_gradients() -> None:
     """Nearest of sixteen candidates, all labels known."""
     images, y = digits(1797), load_digits().target
     _, index = _search(comparable(images), 16)
-    nearest = index[np.arange(1797), bent_distances(images, np.arange(1797), index).argmin(1)]
-    assert (y[nearest] != y).sum() < (y[index[:, 0]] != y).sum()
+    there, back = bent_distances(images, np.arange(1797), index)
+    for distance in (there, back, there + back):
+        nearest = index[np.arange(1797), distance.argmin(1)]
+        assert (y[nearest] != y).sum() < (y[index[:, 0]] != y).sum()

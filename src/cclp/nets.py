@@ -1,4 +1,6 @@
-"""The paper's three networks, and an MLP. A net is ``features(x) -> z`` and ``classifier(z)``.
+"""The paper's three networks, a small one, and an MLP.
+
+A net is ``features(x) -> z`` and ``classifier(z)``.
 
 The graph is built over z, so nothing random stands directly before it: dropout there would make
 the graph too sparse. Layers, noise and initialisation follow the authors' released configurations.
@@ -64,6 +66,22 @@ def batch_norms(net: nn.Module) -> list[_BatchNorm]:
     return [m for m in net.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
 
 
+class Crop(nn.Module):
+    """Takes ``margin`` pixels away at every border of images."""
+
+    def __init__(self, margin: int) -> None:
+        super().__init__()
+        self.margin = margin
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` of (N, C, H, W) without them."""
+        height, width = x.shape[2:]
+        return x[:, :, self.margin : height - self.margin, self.margin : width - self.margin]
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}"
+
+
 class GaussianNoise(nn.Module):
     """Adds N(0, std²) while training."""
 
@@ -79,15 +97,13 @@ class GaussianNoise(nn.Module):
         return f"std={self.std:g}"
 
 
-def _conv(inputs: int, outputs: int) -> Iterable[nn.Module]:
-    yield nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-    yield nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)  # a decay of 0.99
-    yield nn.ELU(inplace=True)  # batch norm does not need its own output
-
-
-def _convs(inputs: int, *outputs: int) -> Iterable[nn.Module]:
+def _convs(
+    inputs: int, *outputs: int, activation: type[nn.ELU] | type[nn.ReLU] = nn.ELU
+) -> Iterable[nn.Module]:
     for size in outputs:
-        yield from _conv(inputs, size)
+        yield nn.Conv2d(inputs, size, 3, padding=1, bias=False)
+        yield nn.BatchNorm2d(size, eps=1e-3, momentum=0.01)  # a decay of 0.99
+        yield activation(inplace=True)  # batch norm does not need its own output
         inputs = size
 
 
@@ -120,6 +136,47 @@ def mnist_net(num_classes: int = 10, in_channels: int = 1, width: int = 32) -> N
         *_global_pool(),
     )
     return Net(features, 4 * width, num_classes, init="he")
+
+
+def small_net(
+    num_classes: int = 10,
+    in_channels: int = 3,
+    *,
+    width: int = 24,
+    margin: int = 0,
+    dropout: float = 0.5,
+) -> Net:
+    """Ours, for the least error in minutes on a CPU: images to z of four times ``width``.
+
+    The first layer is pooled at once, and nothing slows the first thousands of steps: there is no
+    noise, and no dropout within.
+
+    Args:
+        num_classes: C.
+        in_channels: of the images.
+        width: channels of the first layer.
+        margin: pixels at every border of the images that are not looked at.
+        dropout: between z and the classifier.
+
+    Examples:
+        >>> net = small_net().eval()
+        >>> net.features(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 96])
+    """
+    check_integer("width", width, least=1)
+    check_integer("margin", margin, least=0)
+    features = nn.Sequential(
+        Crop(margin),
+        nn.Conv2d(in_channels, width, 3, padding=1, bias=False),
+        nn.MaxPool2d(2),  # of what comes next, too: a quarter of the work
+        nn.BatchNorm2d(width, eps=1e-3, momentum=0.01),
+        nn.ReLU(inplace=True),
+        *_convs(width, 2 * width, 2 * width, activation=nn.ReLU),
+        nn.MaxPool2d(2),
+        *_convs(2 * width, 4 * width, 4 * width, activation=nn.ReLU),
+        *_global_pool(),
+    )
+    return Net(features, 4 * width, num_classes, dropout=dropout, init="he")
 
 
 def svhn_net(num_classes: int = 10, in_channels: int = 3, image_size: int = 32) -> Net:

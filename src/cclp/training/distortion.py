@@ -22,8 +22,8 @@ _PAIRS = 512  # at a time
 
 def bent_distances(
     images: NDArray[Any], chosen: NDArray[np.int64], index: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """Distances from every chosen image to some of the others.
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Distances from every chosen image to some of the others, and from those to it.
 
     A pixel is compared by the directions of the gradients in the 3 × 3 pixels around it, with all
     pixels of the other image up to two away, and the best counts. Not symmetric: every pixel of the
@@ -36,24 +36,39 @@ def bent_distances(
         index: others for each, as places among the chosen, (n, K).
 
     Returns:
-        (n, K).
+        There and back, each (n, K).
 
     Examples:
         >>> bar = np.zeros((3, 1, 16, 16))
         >>> bar[0, :, :, 4:6] = bar[1, :, :, 5:7] = bar[2, :, 4:6] = 1
         >>> others = np.array([[1, 2], [0, 2], [0, 1]])
-        >>> moved, turned = bent_distances(bar, np.arange(3), others)[0]
+        >>> there, back = bent_distances(bar, np.arange(3), others)
+        >>> moved, turned = there[0]
         >>> bool(moved < 0.1 * turned)
+        True
+        >>> bool(back[0, 1] == there[2, 0])
         True
     """
     fields = torch.cat([_fields(x) for x in batches(images, chosen)])
-    distances = np.empty(index.shape, np.float32)
-    rows = max(1, _PAIRS // index.shape[1])
-    for start in range(0, len(index), rows):
-        part = index[start : start + rows]
-        of = fields[start : start + len(part)].repeat_interleave(part.shape[1], 0)
-        to = fields[torch.from_numpy(part.ravel())]
-        distances[start : start + rows] = _squares(of, to).sqrt().view(part.shape)
+    others = index.ravel().astype(np.int64)
+    themselves = np.arange(len(index)).repeat(index.shape[1])
+    there = _distances(fields, themselves, others)
+    # many a pair stands in both rows: what is the way back for one is the way there for the other
+    pairs, wanted = themselves * len(index) + others, others * len(index) + themselves
+    order = pairs.argsort()
+    place = order[np.searchsorted(pairs, wanted, sorter=order).clip(max=len(pairs) - 1)]
+    back, missing = there[place], pairs[place] != wanted
+    back[missing] = _distances(fields, others[missing], themselves[missing])
+    return there.reshape(index.shape), back.reshape(index.shape)
+
+
+def _distances(fields: Tensor, of: NDArray[np.int64], to: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Of pairs of fields, (P,)."""
+    distances = np.empty(len(of), np.float32)
+    for start in range(0, len(of), _PAIRS):
+        part = slice(start, start + _PAIRS)
+        pair = (fields[torch.from_numpy(ends[part])] for ends in (of, to))
+        distances[part] = _squares(*pair).sqrt()
     return distances
 
 

@@ -20,12 +20,13 @@ from cclp.data.normalize import fit_normalizer
 from cclp.data.splits import Split
 from cclp.methods.augment import jitter
 from cclp.methods.base import Method, Step
-from cclp.nets import Net, cifar_net, mlp, mnist_net, svhn_net
+from cclp.nets import Net, cifar_net, mlp, mnist_net, small_net, svhn_net
 from cclp.training.recipe import Recipe
 from cclp.user_code import is_user_code, load_object, running
 
 _generators = RLock()
 SMALLEST_IMAGE = 4  # what is left of it after two poolings is a pixel
+MNIST_MARGIN = 2  # pixels at every border: they are empty
 
 
 class Outcome(NamedTuple):
@@ -206,16 +207,20 @@ def make_net(name: str, form: Form) -> Net:
     if len(form.shape) != 3:
         raise ValueError(f"net {name!r} is for images, got samples of shape {form.shape}")
     channels, height, width = form.shape
-    if min(height, width) < SMALLEST_IMAGE:
+    smallest = SMALLEST_IMAGE + (2 * MNIST_MARGIN if name == "mnist_small" else 0)
+    if min(height, width) < smallest:
         raise ValueError(
-            f"net {name!r} is for images of {SMALLEST_IMAGE} x {SMALLEST_IMAGE} pixels or more, "
+            f"net {name!r} is for images of {smallest} x {smallest} pixels or more, "
             f"got {height} x {width}"
         )
     if name == "svhn":
         return svhn_net(form.num_classes, channels, min(height, width))
     if name == "mnist_half":
         return mnist_net(form.num_classes, channels, width=16)
-    return {"mnist": mnist_net, "cifar": cifar_net}[name](form.num_classes, channels)
+    if name == "mnist_small":
+        return small_net(form.num_classes, channels, width=16, margin=MNIST_MARGIN, dropout=0.0)
+    nets = {"mnist": mnist_net, "cifar": cifar_net, "small": small_net}
+    return nets[name](form.num_classes, channels)
 
 
 def _user_net(name: str, form: Form) -> Net:

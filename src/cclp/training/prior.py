@@ -28,9 +28,8 @@ from cclp.training.distortion import REACH, bent_distances
 from cclp.training.gradients import SMALLEST_SIDE, gradient_components
 
 NEIGHBOURS = 5
-IMAGE_NEIGHBOURS = 8  # with five, whole styles of a digit part from it with some labeled sets
 ALPHA = 0.99  # of Zhou et al. 2004
-IMAGE_SHARPNESS = 2.0  # how fast affinity falls with the distance; 1 for vectors
+IMAGE_SHARPNESS = 4.0  # how fast affinity falls with the distance; 1 for vectors
 STRIDE = 5  # moves between two thresholds
 MOST_THRESHOLDS = 50
 MOST_MOVED = 0.1  # of the samples, by borders
@@ -45,7 +44,7 @@ _ROOT_TOLERANCE = 1e-7  # of eᵀA⁻¹e the error is the square of that of A⁻
 _LEAST_AFFINITY = 1e-6  # so that an outlier has neighbours
 _LARGEST = 1e15
 _DIGEST = 32  # bytes
-_VERSION = 2  # of the neighbours: another number, and they are searched for again
+_VERSION = 3  # of the neighbours: another number, and they are searched for again
 
 
 Neighbours = tuple[NDArray[np.floating], NDArray[np.int64]]
@@ -80,8 +79,10 @@ class LabelGraph:
 
     (I − αS) F = Y (Zhou et al. 2004) on the sparse graph of five neighbours each, whose weights
     fall with the distance in units of both ends' own neighbourhoods (Zelnik-Manor & Perona 2004).
-    Of images, the 32 nearest by gradients are found, and of those the eight nearest if one may be
-    bent a little.
+    Of images, the 32 nearest by gradients are compared again, where one may be bent a little. That
+    has two ways: all strokes of a one with a foot may be found in a two, and all strokes of a plain
+    one in a one with a foot. The graph is the sum of three, of the five nearest one way, the other
+    way, and in the mean of both.
     Every class is given the share that it would have of the labels if there were five more of each,
     and every sample its largest class: F itself is so even that the loss would pull all classes
     together. From there the borders between classes move to where they cut the least, by threshold
@@ -124,7 +125,7 @@ class LabelGraph:
         images = Images(x, self.nodes[self.first]) if _are_images(x) else None
         self.sharpness = 1.0 if images is None else IMAGE_SHARPNESS
         self.affinity = (
-            _affinity(*_neighbours(distinct, images, cache), self.sharpness)
+            sum(_affinity(*near, self.sharpness) for near in _neighbours(distinct, images, cache))
             if len(distinct) > 1
             else None
         )
@@ -366,39 +367,45 @@ def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
 
 def _neighbours(
     points: NDArray[np.float32], images: Images | None, cache: Path | None
-) -> Neighbours:
-    """Distances and indices of each point's nearest, (N, 5 or 8); kept if there is a cache.
+) -> list[Neighbours]:
+    """Distances and indices of each point's five nearest, by one distance or three.
 
     Args:
         points: vectors, (N, F).
         images: whose components they are, if they are.
-        cache: folder.
+        cache: folder to keep them in.
     """
     if cache is None:
         return _nearest(points, images)
-    how = NEIGHBOURS if images is None else (IMAGE_NEIGHBOURS, CANDIDATES, REACH)
+    how = NEIGHBOURS if images is None else (NEIGHBOURS, CANDIDATES, REACH)
     about = f"{_VERSION} {how} {points.shape}".encode()
     path = cache / hashlib.sha256(about + points.tobytes()).hexdigest()
     with suppress(OSError, ValueError):
         content = path.read_bytes()
         if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST]:
             kept = np.load(io.BytesIO(content[_DIGEST:]))
-            return kept["distance"], kept["index"]
-    distance, index = _nearest(points, images)
+            return list(zip(kept["distance"], kept["index"], strict=True))
+    nearest = _nearest(points, images)
+    distance, index = map(np.stack, zip(*nearest, strict=True))
     file = io.BytesIO()
     np.savez(file, distance=distance, index=index)
     with suppress(OSError):  # it costs time again, no more
         cache.mkdir(parents=True, exist_ok=True)
         write_bytes(path, hashlib.sha256(file.getvalue()).digest() + file.getvalue())
-    return distance, index
+    return nearest
 
 
-def _nearest(points: NDArray[np.float32], images: Images | None) -> Neighbours:
+def _nearest(points: NDArray[np.float32], images: Images | None) -> list[Neighbours]:
     if images is None:
-        return _search(points, NEIGHBOURS)
+        return [_search(points, NEIGHBOURS)]
     _, index = _search(points, CANDIDATES)
-    distance = bent_distances(images.all, images.chosen, index)
-    order = distance.argsort(1)[:, :IMAGE_NEIGHBOURS]
+    there, back = bent_distances(images.all, images.chosen, index)
+    return [_first(distance, index) for distance in (there, back, (there + back) / 2)]
+
+
+def _first(distance: NDArray[np.floating], index: NDArray[np.int64]) -> Neighbours:
+    """The nearest of some."""
+    order = distance.argsort(1)[:, :NEIGHBOURS]
     return np.take_along_axis(distance, order, 1), np.take_along_axis(index, order, 1)
 
 

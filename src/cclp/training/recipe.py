@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from cclp.data.catalog import CATALOG
 from cclp.data.load import Kind
 
-NETS = ("mnist", "mnist_half", "svhn", "cifar", "mlp")
+NETS = ("mnist", "mnist_half", "mnist_small", "svhn", "cifar", "small", "mlp")
 Similarity = Literal["dot", "cosine", "euclidean"]
 SIMILARITIES = get_args(Similarity)
 ONE_CYCLE_WARMUP = 0.3
