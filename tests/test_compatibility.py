@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from torch import Tensor, nn
 
 import cclp
-from cclp.nets import Net, mlp, svhn_net
+from cclp.nets import Net, mlp, small_net, svhn_net
 from cclp.sklearn import CCLPClassifier
 from examples.lightning_module import Classifier, make_loaders
 
@@ -31,7 +31,7 @@ torch_own = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::Fu
 REGULARISER = cclp.CCLPLoss(3)
 
 
-def small_net(seed: int = 0) -> Net:
+def tiny_net(seed: int = 0) -> Net:
     torch.manual_seed(seed)
     return mlp(6, 3, hidden_sizes=[16], embedding_size=8, noise=0, dropout=0)
 
@@ -72,7 +72,7 @@ plain_step = make_step(total_loss)
 
 def trained(step: Step) -> tuple[Net, list[float]]:
     """The net and the losses after four steps of that kind."""
-    net = small_net()
+    net = tiny_net()
     optimizer = torch.optim.SGD(net.parameters(), 0.05)
     return net, [step(net, optimizer, *batch(k)).item() for k in range(4)]
 
@@ -112,7 +112,7 @@ def test_a_step_under_autocast_is_close_to_one_without(dtype: torch.dtype) -> No
     assert losses == pytest.approx(expected, rel=0.02)
     before, after, other = (
         nn.utils.parameters_to_vector(some.parameters()).detach()
-        for some in (small_net(), net, expected_net)
+        for some in (tiny_net(), net, expected_net)
     )
     assert torch.linalg.norm(after - other) < 0.05 * torch.linalg.norm(other - before)
 
@@ -129,9 +129,9 @@ class WithLoss(nn.Module):
 
 
 def test_functional_gradients_equal_those_of_autograd() -> None:
-    net = small_net()
+    net = tiny_net()
     total_loss(net, *batch()).backward()  # type: ignore[no-untyped-call]
-    module = WithLoss(small_net())
+    module = WithLoss(tiny_net())
 
     def loss(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
         found: Tensor = torch.func.functional_call(module, (parameters, buffers), batch())
@@ -189,6 +189,7 @@ def test_a_search_over_the_steps_of_a_pipeline() -> None:
 NETS: dict[str, tuple[Callable[[], Net], tuple[int, ...]]] = {
     "mlp": (lambda: mlp(12, 3, hidden_sizes=[8], embedding_size=4), (12,)),
     "svhn": (lambda: svhn_net(3, image_size=64), (3, 64, 64)),
+    "small": (lambda: small_net(3, width=4, margin=2), (3, 12, 16)),
 }
 
 

@@ -321,7 +321,7 @@ def test_a_run_directory_cannot_name_code(mine: Path, digits: Path) -> None:
         ("--method mine:make_none", "method 'mine:make_none' failed: TypeError"),
         ("--net nowhere:make_net", "cannot be imported: ModuleNotFoundError"),
         ("--net mine:", "net must be 'my_file:name', got 'mine:'"),
-        ("--net mlpp", "net must be one of 'mnist', 'mnist_half', 'svhn', 'cifar', 'mlp'"),
+        ("--net mlpp", "net must be one of 'mnist', 'mnist_half', 'mnist_small', 'svhn', "),
         ("--net mine:make_list", "must take (shape, num_classes) and give a torch.nn.Module"),
         ("--net mine:make_wrong", "logits (2, 10), got (2, 4) and (2, 11)"),
         ("--method mine:Other", "must be a subclass of cclp.methods.base.Method, got Other"),

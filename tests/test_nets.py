@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from cclp.nets import GaussianNoise, Net, cifar_net, mlp, mnist_net, svhn_net
+from cclp.nets import GaussianNoise, Net, cifar_net, mlp, mnist_net, small_net, svhn_net
 
 # Convolutions' output channels, image size, channels of the image, size of Z.
 PAPER = [
@@ -35,6 +35,29 @@ def test_layers(
     z = net.features(torch.randn(4, *image))
     assert z.shape == (4, size)
     assert net.classifier(z).shape == (4, 10)
+
+
+def test_the_small_net_does_not_look_at_the_margin() -> None:
+    net = small_net(in_channels=1, width=4, margin=2, dropout=0.0).eval()
+    x = torch.randn(3, 1, 12, 14)
+    other = x.clone()
+    other[:, :, :2] = other[:, :, -2:] = other[:, :, :, :2] = other[:, :, :, -2:] = 7
+    assert net.features(x).shape == (3, 16)
+    torch.testing.assert_close(net(other), net(x))
+    x[:, :, 2, 2] += 1
+    assert not torch.equal(net(x), net(other))
+    assert torch.equal(net.train()(x), net(x))  # nothing random in it
+    whole = small_net().features
+    assert whole(torch.zeros(2, 3, 32, 32)).shape == (2, 96)
+    assert [m.out_channels for m in whole.modules() if isinstance(m, nn.Conv2d)] == [
+        24, 48, 48, 96, 96,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "margin"), [(0, 0), (4, -1)])
+def test_the_small_net_refuses(width: int, margin: int) -> None:
+    with pytest.raises(ValueError, match="must be at least"):
+        small_net(width=width, margin=margin)
 
 
 def test_initialisation_follows_the_table() -> None:

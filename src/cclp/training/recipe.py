@@ -170,7 +170,7 @@ def fast(data: str, all_labels: bool, kind: Kind) -> Recipe:
     guided = replace(quick, per_class=5, unlabeled_batch=250, prior=1.0, teach=1.0)
     if data == "svhn":
         return replace(guided, net="mnist_half", steps=6_500, renew=7)
-    return replace(guided, net="mnist_small", steps=3_000)
+    return replace(guided, net="mnist_small", steps=4_000)
 
 
 def digits(data: str, all_labels: bool, kind: Kind) -> Recipe:
