@@ -226,10 +226,24 @@ def test_classes_of_one_sample_and_no_unlabeled_samples(unlabeled: int) -> None:
         assert (outcome.z_unlabeled is None) == (unlabeled == 0)
 
 
-@pytest.mark.parametrize(("net", "size"), [("mnist", 128), ("svhn", 128), ("cifar", 192)])
-def test_nets_follow_the_data(net: str, size: int) -> None:
+@pytest.mark.parametrize(
+    ("net", "size", "least"),
+    [
+        ("mnist", 128, 4),
+        ("mnist_half", 64, 4),
+        ("mnist_small", 64, 8),
+        ("svhn", 128, 4),
+        ("cifar", 192, 4),
+        ("small", 96, 4),
+    ],
+)
+def test_nets_follow_the_data(net: str, size: int, least: int) -> None:
     made = make_net(net, DATA.form)
     assert made.embedding_size == size
+    smallest = replace(DATA.form, shape=(1, least, least + 1))
+    assert make_net(net, smallest).features(torch.zeros(2, *smallest.shape)).shape == (2, size)
+    with pytest.raises(ValueError, match=f"images of {least} x {least} pixels or more, got"):
+        make_net(net, replace(DATA.form, shape=(1, least, least - 1)))
     first = next(module for module in made.modules() if isinstance(module, nn.Conv2d))
     assert first.in_channels == 1
 

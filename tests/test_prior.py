@@ -422,6 +422,42 @@ def test_a_damaged_or_unwritable_cache_costs_time_only(tmp_path: Path) -> None:
     np.testing.assert_array_equal(spread(X, few, 3, tmp_path / "file"), plain)
 
 
+def drawings(count: int) -> NDArray[Any]:
+    """Digits of twice their size."""
+    return load("digits").train_x.reshape(-1, 1, 8, 8)[:count].repeat(2, 2).repeat(2, 3)
+
+
+def test_images_are_bent_both_ways_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = drawings(60), np.arange(60) % 10
+    graph = LabelGraph(x, y, 10, tmp_path)
+    images = module.Images(x, graph.nodes[graph.first])
+    points = graph.points[images.chosen]
+    monkeypatch.setattr(module, "bent_distances", None)  # they are kept
+    ways = module._neighbours(points, images, tmp_path)
+    monkeypatch.undo()
+    for way, fresh in zip(ways, module._nearest(points, images), strict=True):
+        np.testing.assert_array_equal(way, fresh)
+    there, back, mean = ways
+    assert all(index.shape == (60, 5) for _, index in ways)
+    assert (there[0] != back[0]).any()
+    assert (mean[0] <= (there[0] + back[0]).max()).all()
+    assert graph.affinity is not None
+    expected = sum(module._affinity(*way, module.IMAGE_SHARPNESS) for way in ways)
+    np.testing.assert_allclose(graph.affinity.toarray(), expected.toarray())
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 6])
+def test_a_few_images(count: int) -> None:
+    x = drawings(count)
+    x[-1] = 0
+    graph = LabelGraph(x, np.array([0, 1] + [-1] * (count - 2)), 2)
+    for z in (None, np.random.default_rng(0).normal(size=(count, 3))):
+        np.testing.assert_allclose(graph.spread(z).sum(1), 1)
+    assert graph.leave_out() == (0, 0)
+
+
 def test_features_in_place_of_the_inputs(tmp_path: Path) -> None:
     data = load("digits")
     wrong = np.random.default_rng(0).normal(size=(len(data.train_y), 10))

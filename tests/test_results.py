@@ -71,16 +71,20 @@ def test_fast_on_svhn() -> None:
     )
 
 
-def test_short_run_says_what_it_is() -> None:
-    run = "cifar10-4000-200-steps"
-    content = result(f"{run}/result.json")
+def test_fast_on_cifar10() -> None:
+    content = result("time-to-accuracy/cifar10/fast-seed0.json")
+    alone = result("table1/runs/cifar10-4000-supervised-seed0/result.json")
     assert content["data_verified"]
-    assert (
-        f"{content['recipe']['steps']} steps with 4,000 labels end at {100 * content['error']:.2f} "
-        "%, where the paper trains 75,000" in PAGES
-    )
-    page = (ROOT / "results" / run / "report.html").read_text()
-    assert f"{100 * content['error']:.2f} % error on {content['samples']:,} test samples" in page
+    assert alone["data_verified"]
+    assert content["recipe"] == alone["recipe"]
+    assert content["recipe"]["steps"] == 2500
+    assert content["environment"]["machine"]["threads"] == 1
+    minutes = f"after {content['seconds'] / 60:.0f} minutes on one core"
+    error, other = (f"{100 * run['error']:.2f} %" for run in (content, alone))
+    assert f"It ends at **{error}** {minutes}; labels alone" in PAGES
+    assert f"with the same net and steps end at {other} ([Table 1](results.md))" in PAGES
+    assert f"ended at **{error}** {minutes}: one labeled set, 2,500 steps of a small" in PAGES
+    assert f"labels alone end at {other}, the paper's" in PAGES
 
 
 def test_comparison() -> None:
@@ -129,6 +133,8 @@ def test_estimator() -> None:
 def test_loop() -> None:
     content = result("training-benchmark.json")
     assert f"{content['loop_over_bare']:.2f} times the bare" in PAGES
+    assert f"It takes {content['mnist_step_over_peak']:.2f} times what its convolutions" in PAGES
+    assert f"the CIFAR net's {content['cifar10_step_over_peak']:.2f} times (aimed" in PAGES
 
 
 @pytest.mark.parametrize("module", [circles, moons, overhead])

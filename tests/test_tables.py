@@ -111,7 +111,7 @@ def test_what_differs_is_said() -> None:
     fast = json.loads(json.dumps(asdict(make_recipe("fast", "mnist"))))
     different = record(0.01, verified=False) | {"recipe": fast}
     assert table1.beside([different])[0].differs == (
-        "2,400 steps instead of 45,000, net mnist_half, 50 + 250 images a step instead of "
+        "4,000 steps instead of 45,000, net mnist_small, 50 + 250 images a step instead of "
         "100 + 100, another course of the learning rate, a prior, batch norm settled, "
         "images jittered, not the published files, 1 of 10 seeds, float32 on Abacus"
     )

@@ -3,7 +3,8 @@
 A net is ``features(x) -> z`` and ``classifier(z)``.
 
 The graph is built over z, so nothing random stands directly before it: dropout there would make
-the graph too sparse. Layers, noise and initialisation follow the authors' released configurations.
+the graph too sparse. Layers, noise and initialisation of the paper's three follow the authors'
+released configurations.
 """
 
 from collections.abc import Iterable
@@ -157,6 +158,8 @@ def small_net(
         width: channels of the first layer.
         margin: pixels at every border of the images that are not looked at.
         dropout: between z and the classifier.
+
+    Images must be of 4 + 2 ``margin`` pixels a side or more.
 
     Examples:
         >>> net = small_net().eval()

@@ -29,7 +29,8 @@ from cclp.training.gradients import SMALLEST_SIDE, gradient_components
 
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
-IMAGE_SHARPNESS = 4.0  # how fast affinity falls with the distance; 1 for vectors
+IMAGE_SHARPNESS = 4.0  # how fast affinity falls with the distance; 1 for vectors,
+EMBEDDED_SHARPNESS = 2.0  # but 2 for embeddings of images
 STRIDE = 5  # moves between two thresholds
 MOST_THRESHOLDS = 50
 MOST_MOVED = 0.1  # of the samples, by borders
@@ -123,9 +124,11 @@ class LabelGraph:
             self.points[self.nodes], axis=0, return_index=True, return_inverse=True
         )
         images = Images(x, self.nodes[self.first]) if _are_images(x) else None
-        self.sharpness = 1.0 if images is None else IMAGE_SHARPNESS
+        sharpness, self.embedded_sharpness = (
+            (1.0, 1.0) if images is None else (IMAGE_SHARPNESS, EMBEDDED_SHARPNESS)
+        )
         self.affinity = (
-            sum(_affinity(*near, self.sharpness) for near in _neighbours(distinct, images, cache))
+            sum(_affinity(*near, sharpness) for near in _neighbours(distinct, images, cache))
             if len(distinct) > 1
             else None
         )
@@ -150,7 +153,7 @@ class LabelGraph:
             else:
                 points = comparable(z)
                 near = _affinity(
-                    *_search(points[self.nodes][self.first], NEIGHBOURS), self.sharpness
+                    *_search(points[self.nodes][self.first], NEIGHBOURS), self.embedded_sharpness
                 )
                 F = self._propagate(_system((_walk(self.affinity) + _walk(near)) / 2))
                 moves = (moves + _moves(near)) / 2
@@ -405,7 +408,7 @@ def _nearest(points: NDArray[np.float32], images: Images | None) -> list[Neighbo
 
 def _first(distance: NDArray[np.floating], index: NDArray[np.int64]) -> Neighbours:
     """The nearest of some."""
-    order = distance.argsort(1)[:, :NEIGHBOURS]
+    order = distance.argsort(1, kind="stable")[:, :NEIGHBOURS]
     return np.take_along_axis(distance, order, 1), np.take_along_axis(index, order, 1)
 
 
