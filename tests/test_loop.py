@@ -1,6 +1,8 @@
 """The loop is Algorithm 1: checked against a step written out by hand."""
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,14 @@ from cclp.data.splits import make_split
 from cclp.methods import make_methods
 from cclp.methods.base import Method, Step
 from cclp.nets import mlp, mnist_net
-from cclp.training.loop import Objective, make_net, make_optimizer, reseed, train_steps
+from cclp.training.loop import (
+    Objective,
+    change,
+    make_net,
+    make_optimizer,
+    reseed,
+    train_steps,
+)
 from cclp.training.recipe import make_recipe
 
 DATA = load("digits")
@@ -226,6 +235,17 @@ def test_classes_of_one_sample_and_no_unlabeled_samples(unlabeled: int) -> None:
         assert (outcome.z_unlabeled is None) == (unlabeled == 0)
 
 
+def test_labeled_samples_are_alone_at_first() -> None:
+    fabric = Fabric(accelerator="cpu", devices=1)
+    objective, recipe = make_objective(), replace(RECIPE, alone=0.4)
+    module, stepper = fabric.setup(objective, make_optimizer(objective, recipe))
+    outcomes = train_steps(
+        fabric, module, stepper, batches(30), DATA.train_x, DATA.train_y, recipe, 0
+    )
+    sizes = [0 if o.z_unlabeled is None else len(o.z_unlabeled) for o in outcomes]
+    assert sizes == [0, 0, 30, 30, 30]
+
+
 @pytest.mark.parametrize(
     ("net", "size", "least"),
     [
@@ -234,7 +254,7 @@ def test_classes_of_one_sample_and_no_unlabeled_samples(unlabeled: int) -> None:
         ("mnist_small", 64, 8),
         ("svhn", 128, 4),
         ("cifar", 192, 4),
-        ("small", 96, 4),
+        ("small", 96, 8),
     ],
 )
 def test_nets_follow_the_data(net: str, size: int, least: int) -> None:
@@ -248,18 +268,20 @@ def test_nets_follow_the_data(net: str, size: int, least: int) -> None:
     assert first.in_channels == 1
 
 
-def test_images_are_jittered_in_training_only() -> None:
+@pytest.mark.parametrize("how", [{"jitter": 1.0}, {"recolour": True}, {"mirror": True}])
+def test_images_are_changed_in_training_only(how: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    objective = Objective(nn.Identity(), mnist_net(), [], jitter=True)
+    recipe = replace(make_recipe("paper", "mnist"), **how)
+    objective = Objective(nn.Identity(), mnist_net(), [], partial(change, recipe))
     seen = []
     objective.net.features[0].register_forward_pre_hook(lambda _, x: seen.append(x[0]))
     x = torch.rand(4, 1, 28, 28)
     objective(x, torch.arange(4) % 2, x, 0.0)
     labeled, unlabeled = seen
     assert torch.equal(objective.inputs(x), x)
-    for jittered in (labeled, unlabeled):
-        assert not torch.equal(jittered, x)
-        assert jittered.is_contiguous(memory_format=torch.channels_last)
+    for changed in (labeled, unlabeled):
+        assert not torch.equal(changed, x)
+        assert changed.is_contiguous(memory_format=torch.channels_last)
     assert not torch.equal(labeled, unlabeled)  # each in its own way
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cclp.methods import METHODS, make_methods, method_parts
-from cclp.methods.augment import jitter, strong, weak
+from cclp.methods.augment import jitter, mirror, recolour, strong, weak
 from cclp.methods.base import Method, Step, kept_statistics, ramp_up
 from cclp.methods.entropy import Entropy
 from cclp.methods.fixmatch import FixMatch
@@ -365,3 +365,34 @@ def test_jitter_moves_things_a_little() -> None:
     assert 0.3 < slanted.std() < 1.5
     vectors = torch.rand(3, 4)
     assert jitter(vectors) is vectors
+    twice = jitter(x, 2.0)
+    down = (twice.sum((1, 3)) * place).sum(1) / twice.sum((1, 2, 3))
+    assert 0.9 < down.std() < 1.5
+
+
+def test_recoloured_images_keep_their_edges() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(400, 3, 8, 8)
+    changed = recolour(x)
+    ratio = (changed - changed.mean((2, 3), keepdim=True)) / (x - x.mean((2, 3), keepdim=True))
+    contrast = ratio.flatten(1).median(1).values
+    torch.testing.assert_close(ratio, contrast[:, None, None, None].expand_as(ratio), rtol=0.01,
+                               atol=0.01)  # fmt: skip
+    assert 0.4 < (contrast < 0).float().mean() < 0.6  # negatives
+    assert 0.6 < contrast.abs().min() < 0.63
+    assert 1.6 < contrast.abs().max() < 1.65
+    light = (changed * contrast.sign()[:, None, None, None] - x).mean((2, 3))
+    assert 0.55 < light.abs().max() < 0.7  # half a deviation and a tint of a fifth
+    vectors = torch.rand(3, 4)
+    assert recolour(vectors) is vectors
+
+
+def test_half_of_the_images_are_mirrored() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(400, 1, 3, 4)
+    changed = mirror(x)
+    same, flipped = ((changed == other).flatten(1).all(1) for other in (x, x.flip(3)))
+    assert (same | flipped).all()
+    assert 160 < flipped.sum() < 240
+    vectors = torch.rand(3, 4)
+    assert mirror(vectors) is vectors

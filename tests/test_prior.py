@@ -324,31 +324,71 @@ def test_the_classifier_learns_from_it_as_long_as_it_counts() -> None:
         assert set(terms(method, progress, given)) == {"cclp"}
 
 
-def test_neighbours_in_an_embedding_count_for_half(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classifier_and_graph_mend_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = load_wine(return_X_y=True)
     rng = np.random.default_rng(0)
-    noise, known = rng.normal(size=X.shape), 9 * np.eye(3)[y] + rng.normal(size=(len(y), 3))
-    few = some_labels(y, 10)
+    few = some_labels(y, 3)
+    guess = np.where(rng.random(len(y)) < 0.3, rng.integers(0, 3, len(y)), y)
+    said = np.full((len(y), 3), 0.2) + 0.4 * np.eye(3)[guess]
 
-    def right(x: NDArray[Any], z: NDArray[Any] | None = None) -> float:
-        return float((LabelGraph(x, few, 3).spread(z).argmax(1) == y).mean())
+    def right(classes: NDArray[Any]) -> float:
+        return float((classes.argmax(1) == y).mean())
 
-    assert right(noise) < 0.6
-    assert right(noise, known) > right(noise) + 0.1
-    assert right(X, known) > 0.97
-    np.testing.assert_array_equal(LabelGraph(X, few, 3).spread(X), spread(X, few, 3))
-    monkeypatch.setattr(module, "MOST_NODES", 90)  # the others go with their nearest in z
-    assert right(X, known) > 0.95
-    copies = np.concatenate([X, X[:50]])
-    twice = LabelGraph(copies, np.concatenate([few, np.full(50, -1)]), 3)
-    renewed = twice.spread(np.concatenate([known, known[:50]]))
-    np.testing.assert_array_equal(renewed[:50], renewed[-50:])
-    assert LabelGraph(np.zeros((4, 2)), np.array([0, 1, -1, -1]), 2).spread(X[:4]).shape == (4, 2)
+    def smoothed(noise: float) -> tuple[float, float]:
+        noisy = X / X.std(0) + noise * np.random.default_rng(1).normal(size=X.shape)
+        graph = LabelGraph(noisy, few, 3)
+        return right(graph.spread()), right(graph.smooth(said))
+
+    alone = right(said)
+    by_graph, by_both = smoothed(0.7)
+    assert max(alone, by_graph) < 0.85
+    assert by_both > 0.87
+    by_graph, by_both = smoothed(2.0)  # a graph that knows little does no harm
+    assert by_graph < 0.6
+    assert by_both > alone - 0.03
+    monkeypatch.setattr(module, "MOST_NODES", 90)  # the others are half their own, half the nearest
+    assert smoothed(0.7)[1] > alone + 0.03
+
+
+def test_what_is_smoothed_is_a_walk_that_begins_anew() -> None:
+    X, y = load_wine(return_X_y=True)
+    few = some_labels(y, 3)
+    said = np.random.default_rng(0).dirichlet(np.ones(3), len(y))
+    graph = LabelGraph(X, few, 3)
+    assert graph.affinity is not None
+    W = graph.affinity.toarray()
+    known = few >= 0
+    begun = np.where(known[:, None], np.eye(3)[few], said)
+    order = graph.nodes[graph.first]  # the graph's own
+    W_of = np.empty_like(W)
+    W_of[np.ix_(order, order)] = W
+    found = begun
+    for _ in range(10):
+        found = 0.3 * begun + 0.7 * (W_of / W_of.sum(1, keepdims=True)) @ found
+        found[known] = begun[known]
+    np.testing.assert_array_equal(graph.smooth(said).argmax(1), found.argmax(1))
+    np.testing.assert_array_equal(graph.smooth(said)[known].argmax(1), few[known])
+
+
+def test_smoothing_of_copies_and_of_nothing_to_tell_apart() -> None:
+    X, y = load_wine(return_X_y=True)
+    few = some_labels(y, 3)
+    said = np.random.default_rng(0).dirichlet(np.ones(3), len(y))
+    twice = LabelGraph(np.concatenate([X, X[:50]]), np.concatenate([few, np.full(50, -1)]), 3)
+    found = twice.smooth(np.concatenate([said, said[:50]]))
+    np.testing.assert_array_equal(found[:50], found[-50:])
+    same = LabelGraph(np.zeros((4, 2)), np.array([0, 1, -1, -1]), 2)
+    assert same.smooth(np.array([[0.0, 1], [1, 0], [1, 0], [0, 1]])).argmax(1).tolist() == [
+        0, 1, 0, 1,
+    ]  # fmt: skip
 
 
 def test_renewals_are_at_equal_distances() -> None:
     recipe = replace(tiny_config().recipe, steps=100, prior=0.6, renew=2)
     assert recipe.renewals == {20, 40}
+    assert replace(recipe, alone=0.3).renewals == {30, 40, 50}
+    assert replace(recipe, alone=0.3, renew=0).renewals == {30}
+    assert replace(recipe, alone=0.7).renewals == frozenset()
     assert replace(recipe, prior=0.0).renewals == frozenset()
     assert replace(recipe, steps=2, renew=5).renewals == {1}
 
@@ -358,7 +398,7 @@ def test_the_trainer_renews_it_and_resumes_bit_for_bit(tmp_path: Path) -> None:
     config = replace(plain, recipe=replace(plain.recipe, prior=1.0, renew=2, settle=True))
     report = Heard()
     train(config, tmp_path / "whole", report)
-    assert sum("over the embedding too" in text for text in report.told) == 2  # after 4 and 8
+    assert sum("by what the net says too" in text for text in report.told) == 2  # after 4 and 8
     once = replace(config, recipe=replace(config.recipe, renew=0))
     train(once, tmp_path / "once")
     assert last_weights(tmp_path / "once") != last_weights(tmp_path / "whole")
@@ -373,11 +413,11 @@ def test_the_trainer_renews_it_and_resumes_bit_for_bit(tmp_path: Path) -> None:
         assert last_weights(out) == last_weights(tmp_path / "whole")
 
 
-def test_an_embedding_that_is_not_finite_stops_the_run(
+def test_logits_that_are_not_finite_stop_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any) -> Outputs:
-        return Outputs(torch.full((1347, 2), torch.nan), torch.zeros(1347, 10))
+        return Outputs(torch.zeros(1347, 2), torch.full((1347, 10), torch.nan))
 
     monkeypatch.setattr("cclp.training.run.run_net", broken)
     plain = tiny_config(steps=5, evaluate_every=5)
@@ -453,8 +493,9 @@ def test_a_few_images(count: int) -> None:
     x = drawings(count)
     x[-1] = 0
     graph = LabelGraph(x, np.array([0, 1] + [-1] * (count - 2)), 2)
-    for z in (None, np.random.default_rng(0).normal(size=(count, 3))):
-        np.testing.assert_allclose(graph.spread(z).sum(1), 1)
+    np.testing.assert_allclose(graph.spread().sum(1), 1)
+    said = np.random.default_rng(0).dirichlet(np.ones(2), count)
+    np.testing.assert_allclose(graph.smooth(said).sum(1), 1)
     assert graph.leave_out() == (0, 0)
 
 

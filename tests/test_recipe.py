@@ -75,10 +75,11 @@ def test_default_recipe() -> None:
 
 
 def test_only_fast_has_a_prior_and_only_with_few_labels() -> None:
-    assert make_recipe("fast", "mnist").prior > 0
-    assert make_recipe("fast", "svhn").prior > 0
-    cifar = make_recipe("fast", "cifar10")
-    assert (cifar.prior, cifar.teach, cifar.renew, cifar.weight) == (0, 0, 0, 0.1)
+    for data in ("mnist", "svhn", "cifar10"):
+        recipe = make_recipe("fast", data)
+        assert recipe.prior == recipe.teach == 1
+        assert (recipe.alone > 0) == (data != "mnist")
+        assert recipe.mirror == (data == "cifar10")  # a mirrored digit is another
     assert make_recipe("fast", "fashion_mnist") == replace(
         make_recipe("short", "fashion_mnist"), name="fast"
     )
@@ -96,6 +97,15 @@ def test_config_survives_json(name: str) -> None:
         data="mnist", recipe=make_recipe(name, "mnist", all_labels=True), labels=None, seed=7
     )
     assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_a_run_that_was_made_when_jitter_had_no_amount() -> None:
+    config = Config(data="mnist", recipe=make_recipe("fast", "mnist"))
+    content = json.loads(json.dumps(config.to_json()))
+    content["recipe"]["jitter"] = True
+    for name in ("alone", "recolour", "mirror"):
+        del content["recipe"][name]
+    assert Config.from_json(content) == config
 
 
 @pytest.mark.parametrize(
@@ -120,6 +130,8 @@ def test_config_survives_json(name: str) -> None:
         ({"per_class": 0}, "per_class must be at least 1"),
         ({"learning_rate": 0.0}, "learning_rate must be finite and above 0"),
         ({"learning_rate": float("nan")}, "learning_rate must be finite"),
+        ({"jitter": -1.0}, "jitter must be at least 0"),
+        ({"alone": 1.5}, "alone must be at most 1"),
         ({"bandwidth": 0.0}, "bandwidth must be finite and above 0"),
         ({"weight": float("inf")}, "weight must be finite"),
         ({"chain_steps": 0}, "chain_steps must be at least 1"),

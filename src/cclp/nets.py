@@ -144,22 +144,25 @@ def small_net(
     in_channels: int = 3,
     *,
     width: int = 24,
+    poolings: int = 3,
     margin: int = 0,
     dropout: float = 0.5,
 ) -> Net:
     """Ours, for the least error in minutes on a CPU: images to z of four times ``width``.
 
     The first layer is pooled at once, and nothing slows the first thousands of steps: there is no
-    noise, and no dropout within.
+    noise, and no dropout within. The third pooling and the two layers
+    after it are an eighth of the work.
 
     Args:
         num_classes: C.
         in_channels: of the images.
         width: channels of the first layer.
+        poolings: each halves the images; two or more.
         margin: pixels at every border of the images that are not looked at.
         dropout: between z and the classifier.
 
-    Images must be of 4 + 2 ``margin`` pixels a side or more.
+    Images must be of 2 to the power of ``poolings`` + 2 ``margin`` pixels a side or more.
 
     Examples:
         >>> net = small_net().eval()
@@ -167,7 +170,13 @@ def small_net(
         torch.Size([2, 96])
     """
     check_integer("width", width, least=1)
+    check_integer("poolings", poolings, least=2)
     check_integer("margin", margin, least=0)
+    later = (
+        layer
+        for _ in range(poolings - 2)
+        for layer in (nn.MaxPool2d(2), *_convs(4 * width, 4 * width, 4 * width, activation=nn.ReLU))
+    )
     features = nn.Sequential(
         Crop(margin),
         nn.Conv2d(in_channels, width, 3, padding=1, bias=False),
@@ -177,6 +186,7 @@ def small_net(
         *_convs(width, 2 * width, 2 * width, activation=nn.ReLU),
         nn.MaxPool2d(2),
         *_convs(2 * width, 4 * width, 4 * width, activation=nn.ReLU),
+        *later,
         *_global_pool(),
     )
     return Net(features, 4 * width, num_classes, dropout=dropout, init="he")

@@ -281,6 +281,8 @@ def _differs(records: list[dict[str, Any]]) -> str:
         "a prior": with_prior,
         "batch norm settled": other("settle"),
         "images jittered": bool(ours.get("jitter")),
+        "recoloured": bool(ours.get("recolour")),
+        "mirrored": bool(ours.get("mirror")),
         "other settings of the loss": other("weight", "chain_steps", "similarity"),
         "not the published files": not all(record["verified"] for record in records),
         f"{seeds} of {PAPER_SEEDS} seeds": seeds != PAPER_SEEDS,

@@ -1,7 +1,7 @@
 """Small changes that keep the class: for methods and recipes that ask for them, never the paper's.
 
-They act on a batch of normalised inputs at once, each sample changed in its own way. No flips: a
-mirrored digit is another.
+They act on a batch of normalised inputs at once, each sample changed in its own way. Vectors are
+left as they are, but for the methods' own ``weak`` and ``strong``.
 """
 
 import math
@@ -18,13 +18,37 @@ def weak(x: Tensor) -> Tensor:
     return _affine(x, shift=0.125, turn=0.0)
 
 
-def jitter(x: Tensor) -> Tensor:
+def jitter(x: Tensor, amount: float = 1.0) -> Tensor:
     """Images are moved by up to a pixel in 28, turned by up to 6 degrees, stretched and slanted by
-    up to 6 %; vectors are left as they are.
+    up to 6 %, or ``amount`` times that.
     """
     if x.ndim != 4:
         return x
-    return _affine(x, shift=1 / 28, turn=math.radians(6), stretch=0.06)
+    turn = math.radians(6 * amount)
+    return _affine(x, shift=amount / 28, turn=turn, stretch=0.06 * amount)
+
+
+def recolour(x: Tensor) -> Tensor:
+    """Images get 0.6 to 1.6 times the contrast, another brightness and a tint; half of them become
+    negatives.
+    """
+    if x.ndim != 4:
+        return x
+    n = len(x)
+    sign = torch.where(torch.rand(n, device=x.device) < 0.5, -1.0, 1.0)
+    contrast = (0.5 * _uniform(n, x.device)).exp()
+    light = 0.5 * _uniform(n, x.device)
+    tint = 0.2 * _uniform(n * x.shape[1], x.device).view(n, -1, 1, 1)
+    mean = x.mean((2, 3), keepdim=True)
+    changed = (x - mean) * _per_image(contrast) + mean + _per_image(light) + tint
+    return _per_image(sign) * changed
+
+
+def mirror(x: Tensor) -> Tensor:
+    """Half of the images are flipped, left to right: not for digits or letters."""
+    if x.ndim != 4:
+        return x
+    return torch.where(_per_image(torch.rand(len(x), device=x.device) < 0.5), x.flip(3), x)
 
 
 def strong(x: Tensor) -> Tensor:
@@ -63,6 +87,10 @@ def _cut_out(x: Tensor) -> Tensor:
     columns = torch.arange(width, device=x.device)[None, None, None, :]
     inside = ((rows - row).abs() <= height // 4) & ((columns - column).abs() <= width // 4)
     return torch.where(inside, 0.0, x)
+
+
+def _per_image(values: Tensor) -> Tensor:
+    return values[:, None, None, None]
 
 
 def _uniform(count: int, device: torch.device) -> Tensor:

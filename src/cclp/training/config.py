@@ -110,11 +110,12 @@ class Config:
         check_number("learning_rate", self.recipe.learning_rate, above=0)
         if not is_user_code(self.recipe.net):
             check_choice("net", self.recipe.net, NETS)
-        for name in ("weight", "l2_features", "l2_classifier", "teach"):
+        for name in ("weight", "l2_features", "l2_classifier", "teach", "jitter"):
             check_number(name, getattr(self.recipe, name), least=0)
         check_number("adam_eps", self.recipe.adam_eps, above=0)
         check_number("bandwidth", self.recipe.bandwidth, above=0)
-        check_number("prior", self.recipe.prior, least=0, most=1)
+        for name in ("prior", "alone"):
+            check_number(name, getattr(self.recipe, name), least=0, most=1)
         for name, value, least in (
             ("seed", self.seed, 0),
             ("labels", self.labels, 2),
@@ -134,9 +135,9 @@ class Config:
                 check_integer(name, value, least=least)
         if self.image_size is not None and self.image_size > LARGEST_IMAGE:
             raise ValueError(f"image_size must be at most {LARGEST_IMAGE}, got {self.image_size}")
-        for name, value in (("settle", self.recipe.settle), ("jitter", self.recipe.jitter)):
-            if not isinstance(value, bool):
-                raise TypeError(f"{name} must be true or false, got {value!r}")
+        for name in ("settle", "recolour", "mirror"):
+            if not isinstance(getattr(self.recipe, name), bool):
+                raise TypeError(f"{name} must be true or false, got {getattr(self.recipe, name)!r}")
         if self.prior_features is not None and not self.recipe.prior:
             raise ValueError("prior_features has no effect: prior is 0")
         if self.prior_features is not None and "cclp" not in parts:
@@ -170,6 +171,8 @@ class Config:
             if schedule
             else OneCycle()
         )
+        if isinstance(recipe.get("jitter"), bool):  # of a run made when there was one amount
+            recipe["jitter"] = float(recipe["jitter"])
         return cls(**{**content, "recipe": Recipe(**recipe)})
 
 

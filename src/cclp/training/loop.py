@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import RLock
 from typing import NamedTuple, cast
 
@@ -18,14 +19,14 @@ from cclp.data.batches import Batches, step_seed
 from cclp.data.form import Form
 from cclp.data.normalize import fit_normalizer
 from cclp.data.splits import Split
-from cclp.methods.augment import jitter
+from cclp.methods.augment import jitter, mirror, recolour
 from cclp.methods.base import Method, Step
 from cclp.nets import Net, cifar_net, mlp, mnist_net, small_net, svhn_net
 from cclp.training.recipe import Recipe
 from cclp.user_code import is_user_code, load_object, running
 
 _generators = RLock()
-SMALLEST_IMAGE = 4  # what is left of it after two poolings is a pixel
+SMALLEST_IMAGES = {"small": 8, "mnist_small": 8}  # else 4: two poolings leave a pixel
 MNIST_MARGIN = 2  # pixels at every border: they are empty
 
 
@@ -57,11 +58,15 @@ class Objective(nn.Module):
     """
 
     def __init__(
-        self, normalizer: nn.Module, net: Net, methods: list[Method], jitter: bool = False
+        self,
+        normalizer: nn.Module,
+        net: Net,
+        methods: list[Method],
+        change: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.normalizer = normalizer
-        self.jitter = jitter
+        self.change = change
         self.net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.methods = nn.ModuleList(methods)
         self.uses_unlabeled = any(method.uses_unlabeled for method in methods)
@@ -87,11 +92,11 @@ class Objective(nn.Module):
             assert isinstance(method, Method)
             method.after_step(self.net)
 
-    def inputs(self, x: Tensor, *, jittered: bool = False) -> Tensor:
-        """Raw samples as the network takes them, and as it is trained on them if jittered."""
+    def inputs(self, x: Tensor, *, changed: bool = False) -> Tensor:
+        """Raw samples as the network takes them, and as it is trained on them if changed."""
         x = self.normalizer(x)
-        if jittered:
-            x = jitter(x)
+        if changed and self.change is not None:
+            x = self.change(x)
         return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
     def forward(
@@ -104,11 +109,11 @@ class Objective(nn.Module):
         length: int = 1,
     ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
         """Terms of the loss by name, and both embeddings, detached."""
-        x_labeled = self.inputs(x_labeled, jittered=self.jitter)
+        x_labeled = self.inputs(x_labeled, changed=True)
         z_labeled = self.net.features(x_labeled)
         z_unlabeled = None
         if x_unlabeled is not None:  # a pass of its own, with its own batch statistics
-            x_unlabeled = self.inputs(x_unlabeled, jittered=self.jitter)
+            x_unlabeled = self.inputs(x_unlabeled, changed=True)
             z_unlabeled = self.net.features(x_unlabeled)
         logits = self.net.classifier(z_labeled)
         step = Step(
@@ -170,7 +175,7 @@ def set_up(
     """
     reseed(seed, step=-1, rank=0)
     normalizer = fit_normalizer(normalization, x, split.unlabeled)
-    objective = Objective(normalizer, net(), methods(), recipe.jitter)
+    objective = Objective(normalizer, net(), methods(), partial(change, recipe))
     optimizer = make_optimizer(objective, recipe)
     module, stepper = fabric.setup(objective, optimizer)
     batches = Batches(
@@ -184,6 +189,15 @@ def set_up(
         world_size=fabric.world_size,
     )
     return Training(objective, optimizer, module, stepper, batches)
+
+
+def change(recipe: Recipe, x: Tensor) -> Tensor:
+    """Normalised inputs as the recipe trains on them."""
+    if recipe.jitter:
+        x = jitter(x, recipe.jitter)
+    if recipe.mirror:
+        x = mirror(x)
+    return recolour(x) if recipe.recolour else x
 
 
 def cclp_settings(recipe: Recipe) -> dict[str, float | str]:
@@ -207,7 +221,7 @@ def make_net(name: str, form: Form) -> Net:
     if len(form.shape) != 3:
         raise ValueError(f"net {name!r} is for images, got samples of shape {form.shape}")
     channels, height, width = form.shape
-    smallest = SMALLEST_IMAGE + (2 * MNIST_MARGIN if name == "mnist_small" else 0)
+    smallest = SMALLEST_IMAGES.get(name, 4)
     if min(height, width) < smallest:
         raise ValueError(
             f"net {name!r} is for images of {smallest} x {smallest} pixels or more, "
@@ -218,7 +232,9 @@ def make_net(name: str, form: Form) -> Net:
     if name == "mnist_half":
         return mnist_net(form.num_classes, channels, width=16)
     if name == "mnist_small":
-        return small_net(form.num_classes, channels, width=16, margin=MNIST_MARGIN, dropout=0.0)
+        return small_net(
+            form.num_classes, channels, width=16, poolings=2, margin=MNIST_MARGIN, dropout=0.0
+        )
     nets = {"mnist": mnist_net, "cifar": cifar_net, "small": small_net}
     return nets[name](form.num_classes, channels)
 
@@ -327,7 +343,7 @@ def train_steps(
         begun = time.perf_counter()
         reseed(seed, step, fabric.global_rank)
         draw = batches(step, fabric.global_rank)
-        some = len(draw.unlabeled) > 0
+        some = len(draw.unlabeled) > 0 and step >= recipe.first_unlabeled
         x_labeled, labels, x_unlabeled, believed = fabric.to_device(
             (
                 torch.from_numpy(x[draw.labeled]),

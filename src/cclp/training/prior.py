@@ -29,8 +29,9 @@ from cclp.training.gradients import SMALLEST_SIDE, gradient_components
 
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
-IMAGE_SHARPNESS = 4.0  # how fast affinity falls with the distance; 1 for vectors,
-EMBEDDED_SHARPNESS = 2.0  # but 2 for embeddings of images
+IMAGE_SHARPNESS = 4.0  # how fast affinity falls with the distance; 1 for vectors
+RESTART = 0.3  # share of moves that lead back to what the classifier says
+WALKED = 10  # moves: less than 3 % of a longer walk would come from further away
 STRIDE = 5  # moves between two thresholds
 MOST_THRESHOLDS = 50
 MOST_MOVED = 0.1  # of the samples, by borders
@@ -124,47 +125,68 @@ class LabelGraph:
             self.points[self.nodes], axis=0, return_index=True, return_inverse=True
         )
         images = Images(x, self.nodes[self.first]) if _are_images(x) else None
-        sharpness, self.embedded_sharpness = (
-            (1.0, 1.0) if images is None else (IMAGE_SHARPNESS, EMBEDDED_SHARPNESS)
-        )
+        sharpness = 1.0 if images is None else IMAGE_SHARPNESS
         self.affinity = (
             sum(_affinity(*near, sharpness) for near in _neighbours(distinct, images, cache))
             if len(distinct) > 1
             else None
         )
 
-    def spread(self, z: NDArray[Any] | None = None) -> NDArray[np.float32]:
-        """Classes of all samples, (N, C).
-
-        Args:
-            z: embeddings of the samples, (N, F): moves among neighbours in these are half of all.
+    def spread(self) -> NDArray[np.float32]:
+        """Classes of all samples by the labels alone, (N, C).
 
         Returns:
             One-hot; the classes' shares for samples that no label reaches.
         """
         counts = self.labels[self.nodes].sum(0)
-        points, prior = self.points, np.empty(self.labels.shape)
+        prior = np.empty(self.labels.shape)
         if self.affinity is None:
             prior[:] = _shares(counts)
         else:
-            moves = _moves(self.affinity)
-            if z is None:
-                F = self._alone[1]
-            else:
-                points = comparable(z)
-                near = _affinity(
-                    *_search(points[self.nodes][self.first], NEIGHBOURS), self.embedded_sharpness
-                )
-                F = self._propagate(_system((_walk(self.affinity) + _walk(near)) / 2))
-                moves = (moves + _moves(near)) / 2
-            classes = _least_cut(_classes(F, counts), moves, self._distinct_labels, counts)
+            moves, labels = _moves(self.affinity), self._distinct_labels
+            classes = _least_cut(_classes(self._propagated[1], counts), moves, labels, counts)
             prior[self.nodes] = classes[self.place]
-        if len(self.others):
-            search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(points[self.nodes])
-            nearest = search.kneighbors(points[self.others], return_distance=False)[:, 0]
-            prior[self.others] = prior[self.nodes[nearest]]
+            prior[self.others] = prior[self._nearest]
+        return self._with_labels(prior)
+
+    def smooth(self, said: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Classes of all samples by what a classifier says of them and of those around them.
+
+        A random walk over the graph that begins anew with probability 0.3. The classifier and the
+        graph make different mistakes: where one is wrong about a sample, the other often is not.
+
+        Args:
+            said: probabilities, (N, C).
+
+        Returns:
+            One-hot, (N, C).
+        """
+        found = said.astype(np.float64)
+        if self.affinity is not None:
+            moves, labels = _moves(self.affinity), self._distinct_labels
+            known = labels.any(1)
+            begun = found[self.nodes][self.first]
+            begun[known] = labels[known] / labels[known].sum(1, keepdims=True)
+            walked = begun
+            for _ in range(WALKED):
+                walked = RESTART * begun + (1 - RESTART) * (moves @ walked)
+                walked[known] = begun[known]
+            found[self.nodes] = walked[self.place]
+            found[self.others] = (found[self.others] + found[self._nearest]) / 2
+        return self._with_labels(np.eye(found.shape[1])[found.argmax(1)])
+
+    def _with_labels(self, classes: NDArray[np.float64]) -> NDArray[np.float32]:
         known = self.labels.any(1, keepdims=True)
-        return np.where(known, self.labels, prior).astype(np.float32)
+        return np.where(known, self.labels, classes).astype(np.float32)
+
+    @cached_property
+    def _nearest(self) -> NDArray[np.int64]:
+        """Of the graph's samples, for each of the others."""
+        if not len(self.others):
+            return self.others
+        search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(self.points[self.nodes])
+        found = search.kneighbors(self.points[self.others], return_distance=False)[:, 0]
+        return np.asarray(self.nodes[found])
 
     def leave_out(self) -> LeftOut:
         """How many labels the others get right, of at most 100: of classes that have another one.
@@ -177,7 +199,7 @@ class LabelGraph:
         tried = np.flatnonzero(labels.any(1) & (counts[classes] > 1))[:TESTED]
         if self.affinity is None or not len(tried):
             return LeftOut(0, 0)
-        system, F = self._alone
+        system, F = self._propagated
         right, mass, added = 0, F.sum(0), _solve(system, np.ones(len(F)))
         island = connected_components(self.affinity)[1][self.place]
         for i in tried:
@@ -191,14 +213,11 @@ class LabelGraph:
         return LeftOut(right, len(tried))
 
     @cached_property
-    def _alone(self) -> tuple[sparse.csr_matrix, NDArray[np.float64]]:
-        """I − αS of the samples themselves, without an embedding, and its F."""
-        system = _system(_walk(self.affinity))
-        return system, self._propagate(system)
-
-    def _propagate(self, system: sparse.csr_matrix) -> NDArray[np.float64]:
-        """F of the distinct points, (n, C)."""
-        return np.stack([_solve(system, column) for column in self._distinct_labels.T], axis=1)
+    def _propagated(self) -> tuple[sparse.csr_matrix, NDArray[np.float64]]:
+        """I − αS, and F of the distinct points, (n, C)."""
+        walk = _walk(self.affinity)
+        system = sparse.identity(walk.shape[0]) - ALPHA * walk
+        return system, np.stack([_solve(system, column) for column in self._distinct_labels.T], 1)
 
     @cached_property
     def _distinct_labels(self) -> NDArray[np.float64]:
@@ -247,9 +266,9 @@ class Prior:
         known = np.where(np.isin(self.seen, labeled), y[self.seen], -1)
         return LabelGraph(x[self.seen], known, num_classes, cache)
 
-    def renew(self, z: NDArray[np.float32]) -> None:
-        """Spread the labels again, over neighbours in the embedding too: of those seen."""
-        self.classes[self.seen] = self.graph.spread(z)
+    def renew(self, said: NDArray[np.floating]) -> None:
+        """Classes by the probabilities that a classifier gives to those seen, smoothed."""
+        self.classes[self.seen] = self.graph.smooth(said)
 
 
 def read_features(path: Path, count: int) -> NDArray[np.float32]:
@@ -279,10 +298,6 @@ def read_features(path: Path, count: int) -> NDArray[np.float32]:
     if not np.isfinite(features).all():
         raise ValueError(f"prior_features {path} must be finite")
     return features
-
-
-def _system(walk: sparse.csr_matrix) -> sparse.csr_matrix:
-    return sparse.identity(walk.shape[0]) - ALPHA * walk
 
 
 def _classes(F: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -460,18 +460,18 @@ class Run:
         return prior
 
     def _renew(self, classes: NDArray[np.float32]) -> None:
-        """Spread labels over the embedding of now, too: replaces the classes."""
+        """Replace the classes by what the classifier says now, smoothed over the prior's graph."""
         self._settle()
         outputs = run_net(self.fabric, self.objective, self.data.train_x, self.split.unlabeled)
-        if not torch.isfinite(outputs.z).all():
-            raise FloatingPointError(f"the embedding is not finite after step {self.done}")
+        if not torch.isfinite(outputs.logits).all():
+            raise FloatingPointError(f"the logits are not finite after step {self.done}")
         before = classes.argmax(1)
         if self.prior is not None:
-            self.prior.renew(outputs.z.numpy())
+            self.prior.renew(outputs.logits.softmax(1).numpy())
             classes[:] = self.prior.classes
         classes[:] = self.fabric.broadcast(classes)
         changed = int((classes.argmax(1) != before).sum())
-        self.report.tell(f"Labels are spread over the embedding too: {changed} samples change.")
+        self.report.tell(f"Labels are spread by what the net says too: {changed} samples change.")
 
     def _settle(self) -> None:
         """Batch norm's statistics under the weights of now."""
