@@ -30,8 +30,8 @@ from cclp.training.gradients import SMALLEST_SIDE, gradient_components
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
 IMAGE_SHARPNESS = 4.0  # how fast affinity falls with the distance; 1 for vectors
-RESTART = 0.3  # share of moves that lead back to what the classifier says
-WALKED = 10  # moves: less than 3 % of a longer walk would come from further away
+RESTART = 0.4  # share of moves that lead back to what the classifier says
+WALKED = 10  # moves: less than 1 % of a longer walk would come from further away
 STRIDE = 5  # moves between two thresholds
 MOST_THRESHOLDS = 50
 MOST_MOVED = 0.1  # of the samples, by borders
@@ -146,14 +146,15 @@ class LabelGraph:
             moves, labels = _moves(self.affinity), self._distinct_labels
             classes = _least_cut(_classes(self._propagated[1], counts), moves, labels, counts)
             prior[self.nodes] = classes[self.place]
-            prior[self.others] = prior[self._nearest]
+            prior[self.others] = prior[self._nearest_node()]
         return self._with_labels(prior)
 
     def smooth(self, said: NDArray[np.floating]) -> NDArray[np.float32]:
         """Classes of all samples by what a classifier says of them and of those around them.
 
-        A random walk over the graph that begins anew with probability 0.3. The classifier and the
+        A random walk over the graph that begins anew with probability 0.4. The classifier and the
         graph make different mistakes: where one is wrong about a sample, the other often is not.
+        Of samples that are not in the graph, what the classifier says is left as it is.
 
         Args:
             said: probabilities, (N, C).
@@ -172,15 +173,13 @@ class LabelGraph:
                 walked = RESTART * begun + (1 - RESTART) * (moves @ walked)
                 walked[known] = begun[known]
             found[self.nodes] = walked[self.place]
-            found[self.others] = (found[self.others] + found[self._nearest]) / 2
         return self._with_labels(np.eye(found.shape[1])[found.argmax(1)])
 
     def _with_labels(self, classes: NDArray[np.float64]) -> NDArray[np.float32]:
         known = self.labels.any(1, keepdims=True)
         return np.where(known, self.labels, classes).astype(np.float32)
 
-    @cached_property
-    def _nearest(self) -> NDArray[np.int64]:
+    def _nearest_node(self) -> NDArray[np.int64]:
         """Of the graph's samples, for each of the others."""
         if not len(self.others):
             return self.others

@@ -185,10 +185,10 @@ def fast(data: str, all_labels: bool, kind: Kind) -> Recipe:
     )  # fmt: skip
     if data == "mnist":
         return replace(quick, net="mnist_small", per_class=5, jitter=1.0)
-    self_taught = replace(quick, weight=0.1, alone=0.3, jitter=2.0, recolour=True)
+    self_taught = replace(quick, weight=0.1, renew=9, jitter=2.0, recolour=True)
     if data == "svhn":
-        return replace(self_taught, steps=8_000, renew=7)
-    return replace(self_taught, mirror=True)
+        return replace(self_taught, steps=7_000, alone=0.2)
+    return replace(self_taught, alone=0.4, mirror=True)
 
 
 def digits(data: str, all_labels: bool, kind: Kind) -> Recipe:
