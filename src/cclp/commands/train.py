@@ -60,9 +60,9 @@ NAMED_AGAIN = ("data_dir", "net", "method")
 @click.option(
     "--recipe",
     type=click.Choice(list(RECIPES)),
-    help="paper: the authors' settings. short: a short one-cycle schedule. fast: a small net for "
-    "MNIST, SVHN and CIFAR-10 with few labels, and a prior for the first two; else as short. "
-    "digits: for digits.  "
+    help="paper: the authors' settings. short: a short one-cycle schedule. fast: for MNIST, SVHN "
+    "and CIFAR-10 with few labels a small net, images changed in training, and a prior; else as "
+    "short. digits: for digits.  "
     "[default: digits for digits, else fast]",
 )
 @click.option("--seed", type=int, default=0, help="Of the labeled set, the weights, every step.")

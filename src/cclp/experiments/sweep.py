@@ -297,7 +297,8 @@ def seconds_per_step(config: Config, shape: tuple[int, ...], num_classes: int) -
     from cclp.training.loop import cclp_settings, make_net, own_randomness, set_up, train_steps
     from cclp.training.machine import make_fabric
 
-    recipe, form = replace(config.recipe, steps=2), Form(tuple(map(str, range(num_classes))), shape)
+    recipe = replace(config.recipe, steps=2, alone=0.0)  # with unlabeled samples, if there are any
+    form = Form(tuple(map(str, range(num_classes))), shape)
     each = max(recipe.per_class, -(-recipe.unlabeled_batch // num_classes), 1)
     y = np.tile(np.arange(num_classes), each)
     x = np.random.default_rng(0).integers(0, 256, (len(y), *shape), np.uint8)
