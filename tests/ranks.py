@@ -159,7 +159,8 @@ def methods() -> dict[str, Any]:
     for name in (*METHODS, "cclp+vat"):
         config = tiny_config(steps=2, method=name, devices=2, evaluate_every=2)
         if name == "cclp":
-            config = replace(config, recipe=replace(config.recipe, prior=1.0, renew=1, teach=1.0))
+            recipe = replace(config.recipe, prior=1.0, renew=1, teach=1.0, alone=0.5)
+            config = replace(config, recipe=recipe)
         found[name] = train(config, FOLDER / f"{name}-{rank()}")["error"]
     config = tiny_config(steps=2, devices=2, evaluate_every=2, graph="global")
     found["global"] = train(config, FOLDER / f"global-{rank()}")["error"]

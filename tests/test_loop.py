@@ -1,7 +1,6 @@
 """The loop is Algorithm 1: checked against a step written out by hand."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,10 @@ from cclp.methods.base import Method, Step
 from cclp.nets import mlp, mnist_net
 from cclp.training.loop import (
     Objective,
-    change,
     make_net,
     make_optimizer,
     reseed,
+    set_up,
     train_steps,
 )
 from cclp.training.recipe import make_recipe
@@ -237,7 +236,7 @@ def test_classes_of_one_sample_and_no_unlabeled_samples(unlabeled: int) -> None:
 
 def test_labeled_samples_are_alone_at_first() -> None:
     fabric = Fabric(accelerator="cpu", devices=1)
-    objective, recipe = make_objective(), replace(RECIPE, alone=0.4)
+    objective, recipe = make_objective(), replace(RECIPE, alone=0.4, prior=1.0)
     module, stepper = fabric.setup(objective, make_optimizer(objective, recipe))
     outcomes = train_steps(
         fabric, module, stepper, batches(30), DATA.train_x, DATA.train_y, recipe, 0
@@ -271,14 +270,18 @@ def test_nets_follow_the_data(net: str, size: int, least: int) -> None:
 @pytest.mark.parametrize("how", [{"jitter": 1.0}, {"recolour": True}, {"mirror": True}])
 def test_images_are_changed_in_training_only(how: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    recipe = replace(make_recipe("paper", "mnist"), **how)
-    objective = Objective(nn.Identity(), mnist_net(), [], partial(change, recipe))
+    images, y = torch.rand(4, 1, 28, 28), np.arange(4) % 2
+    objective = set_up(
+        Fabric(accelerator="cpu", devices=1), images.numpy(), y, make_split(y, None, 0, 0),
+        replace(make_recipe("paper", "mnist"), **how), mnist_net, list[Method],
+        normalization="zscore", labeled_batch=None, seed=0,
+    ).objective  # fmt: skip
     seen = []
     objective.net.features[0].register_forward_pre_hook(lambda _, x: seen.append(x[0]))
-    x = torch.rand(4, 1, 28, 28)
-    objective(x, torch.arange(4) % 2, x, 0.0)
+    x = objective.inputs(images)
+    assert torch.equal(x, objective.normalizer(images))
+    objective(images, torch.from_numpy(y), images, 0.0)
     labeled, unlabeled = seen
-    assert torch.equal(objective.inputs(x), x)
     for changed in (labeled, unlabeled):
         assert not torch.equal(changed, x)
         assert changed.is_contiguous(memory_format=torch.channels_last)

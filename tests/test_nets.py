@@ -48,17 +48,23 @@ def test_the_small_net_does_not_look_at_the_margin() -> None:
     x[:, :, 2, 2] += 1
     assert not torch.equal(net(x), net(other))
     assert torch.equal(net.train()(x), net(x))  # nothing random in it
-    whole = small_net().features
-    assert whole(torch.zeros(2, 3, 32, 32)).shape == (2, 96)
-    assert [m.out_channels for m in whole.modules() if isinstance(m, nn.Conv2d)] == [
-        24, 48, 48, 96, 96,
-    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("width", "margin"), [(0, 0), (4, -1)])
-def test_the_small_net_refuses(width: int, margin: int) -> None:
-    with pytest.raises(ValueError, match="must be at least"):
-        small_net(width=width, margin=margin)
+def test_poolings_of_the_small_net_bring_two_layers_each() -> None:
+    layers = [24, 48, 48, 96, 96]
+    for poolings, more in ((2, 0), (3, 2), (4, 4)):
+        net = small_net(poolings=poolings).features
+        assert net(torch.zeros(2, 3, 2**poolings, 32)).shape == (2, 96)
+        convs = [m.out_channels for m in net.modules() if isinstance(m, nn.Conv2d)]
+        assert convs == layers + more * [96]
+        assert sum(isinstance(m, nn.MaxPool2d) for m in net.modules()) == poolings
+
+
+@pytest.mark.parametrize("wrong", [{"width": 0}, {"margin": -1}, {"poolings": 1}])
+def test_the_small_net_refuses(wrong: dict[str, int]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"{name} must be at least"):
+        small_net(**wrong)
 
 
 def test_initialisation_follows_the_table() -> None:

@@ -79,7 +79,9 @@ def test_only_fast_has_a_prior_and_only_with_few_labels() -> None:
         recipe = make_recipe("fast", data)
         assert recipe.prior == recipe.teach == 1
         assert (recipe.alone > 0) == (data != "mnist")
+        assert (recipe.renew > 0) == (data != "mnist")
         assert recipe.mirror == (data == "cifar10")  # a mirrored digit is another
+        assert recipe.recolour == (data == "svhn")
     assert make_recipe("fast", "fashion_mnist") == replace(
         make_recipe("short", "fashion_mnist"), name="fast"
     )

@@ -116,6 +116,11 @@ def test_what_differs_is_said() -> None:
         "images jittered, not the published files, 1 of 10 seeds, float32 on Abacus"
     )
     assert "a prior" not in table1.beside([different | {"method": "lba"}])[0].differs
+    svhn = json.loads(json.dumps(asdict(make_recipe("fast", "svhn"))))
+    other = table1.beside([different | {"data": "svhn", "labels": 1000, "recipe": svhn}])[0].differs
+    assert (
+        "a prior, labels alone at first, batch norm settled, images jittered, recoloured" in other
+    )
     same = [record(0.01, seed=seed, precision="bf16") for seed in range(10)]
     assert table1.beside(same)[0].differs == "bfloat16 on Abacus"
     everything = record(0.01, labels=60_000, steps=100)

@@ -151,8 +151,8 @@ def small_net(
     """Ours, for the least error in minutes on a CPU: images to z of four times ``width``.
 
     The first layer is pooled at once, and nothing slows the first thousands of steps: there is no
-    noise, and no dropout within. The third pooling and the two layers
-    after it are an eighth of the work.
+    noise, and no dropout within. The third pooling and the two layers after it are a seventh of the
+    work.
 
     Args:
         num_classes: C.

@@ -99,7 +99,8 @@ NAMED_AGAIN = ("data_dir", "net", "method")
     type=float,
     help="Of CCLP: begin with labels spread over a neighbour graph of the inputs (images by their "
     "gradients), which give way over this share of the training; 0: do not. Tested by leaving "
-    "labels out; a poor one is not used.  [default: the recipe's]",
+    "labels out; a poor one is not used. With fast on SVHN and CIFAR-10 these labels are, later, "
+    "what the net says.  [default: the recipe's]",
 )
 @path_option(
     "--prior-features",

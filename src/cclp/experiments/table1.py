@@ -279,6 +279,7 @@ def _differs(records: list[dict[str, Any]]) -> str:
         ),
         "another course of the learning rate": other("learning_rate", "schedule"),
         "a prior": with_prior,
+        "labels alone at first": with_prior and bool(ours.get("alone")),
         "batch norm settled": other("settle"),
         "images jittered": bool(ours.get("jitter")),
         "recoloured": bool(ours.get("recolour")),

@@ -24,7 +24,7 @@ class Step(NamedTuple):
             own; (N, F), or None.
         logits: of the labeled samples, (N_L, C).
         progress: share of the training that lies behind, for ramps.
-        prior: class probabilities of the unlabeled samples from before the training, (N_U, C), or
+        prior: class probabilities of the unlabeled samples by the whole training set, (N_U, C), or
             None: see :mod:`cclp.training.prior`.
         length: steps of the whole training.
     """

@@ -26,7 +26,7 @@ from cclp.training.recipe import Recipe
 from cclp.user_code import is_user_code, load_object, running
 
 _generators = RLock()
-SMALLEST_IMAGES = {"small": 8, "mnist_small": 8}  # else 4: two poolings leave a pixel
+SMALLEST_IMAGES = {"small": 8, "mnist_small": 8}  # 2 to the poolings, and margins; else 4
 MNIST_MARGIN = 2  # pixels at every border: they are empty
 
 
@@ -329,7 +329,7 @@ def train_steps(
         objective: an :class:`Objective` that Fabric has set up, with ``optimizer``.
         batches: which samples each step sees.
         x, y: the training set.
-        recipe: of which the learning rates and the number of steps are used.
+        recipe: of which the learning rates, the number of steps and the beginning are used.
         seed: of all randomness within a step.
         first: steps that are done already.
         prior: class probabilities of the training set, (N, C).

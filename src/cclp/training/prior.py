@@ -1,8 +1,9 @@
-"""Labels spread over the inputs, once, before training: what the first steps believe.
+"""Labels spread over the inputs, before training: what the first steps believe.
 
 With few labels the first embedding is as good as random, and the loss makes whatever labels it
 propagates there into clusters that nothing later undoes. A graph of all training samples, on their
-inputs, is a better guess for the beginning. Ours, not the paper's.
+inputs, is a better guess for the beginning; later, what the net says may be smoothed over it. Ours,
+not the paper's.
 """
 
 import hashlib
@@ -146,7 +147,10 @@ class LabelGraph:
             moves, labels = _moves(self.affinity), self._distinct_labels
             classes = _least_cut(_classes(self._propagated[1], counts), moves, labels, counts)
             prior[self.nodes] = classes[self.place]
-            prior[self.others] = prior[self._nearest_node()]
+        if len(self.others):
+            search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(self.points[self.nodes])
+            nearest = search.kneighbors(self.points[self.others], return_distance=False)[:, 0]
+            prior[self.others] = prior[self.nodes[nearest]]
         return self._with_labels(prior)
 
     def smooth(self, said: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -178,14 +182,6 @@ class LabelGraph:
     def _with_labels(self, classes: NDArray[np.float64]) -> NDArray[np.float32]:
         known = self.labels.any(1, keepdims=True)
         return np.where(known, self.labels, classes).astype(np.float32)
-
-    def _nearest_node(self) -> NDArray[np.int64]:
-        """Of the graph's samples, for each of the others."""
-        if not len(self.others):
-            return self.others
-        search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(self.points[self.nodes])
-        found = search.kneighbors(self.points[self.others], return_distance=False)[:, 0]
-        return np.asarray(self.nodes[found])
 
     def leave_out(self) -> LeftOut:
         """How many labels the others get right, of at most 100: of classes that have another one.

@@ -55,7 +55,8 @@ class Recipe:
     Attributes:
         name: of the recipe.
         net: of :data:`NETS`, or the user's own as "module:function". "mnist_half" is "mnist" with
-            half the channels; "mnist_small" does not look at two pixels of every border.
+            half the channels; "mnist_small" is "small" for MNIST: it does not look at two pixels of
+            every border.
         steps: training steps.
         learning_rate: largest one.
         schedule: its course.
@@ -71,8 +72,9 @@ class Recipe:
         teach: weight of the classifier's cross-entropy on classes of the prior.
         renew: how often the prior is made again within that time, by what the classifier says of
             all samples; batch norm's running statistics are settled for it.
-        alone: share of the training, at its beginning, in which there are only labeled samples; the
-            prior is first made at its end, by what the classifier says by then.
+        alone: share of the training, at its beginning, in which CCLP sees only labeled samples; its
+            prior is then what the classifier says by the end of that. Without a prior that lasts
+            longer it has no effect.
         settle: whether batch norm's running statistics are replaced, before every evaluation, by
             those of training samples under the weights of that time.
         jitter: how far images are moved, turned, stretched and slanted in training; 1 is a little.
@@ -111,11 +113,14 @@ class Recipe:
     @property
     def first_unlabeled(self) -> int:
         """The step that is the first to see unlabeled samples."""
-        return round(self.alone * self.steps)
+        return round(self.alone * self.steps) if self.alone < self.prior else 0
 
     @property
     def renewals(self) -> frozenset[int]:
-        """After which steps the prior is made again: at equal distances while it counts."""
+        """After which steps the prior is made again: at equal distances while it counts.
+
+        Where labeled samples are alone at first, also at the end of that.
+        """
         begun, end = self.first_unlabeled, self.prior * self.steps
         steps = (begun + round((end - begun) * k / (self.renew + 1)) for k in range(self.renew + 1))
         return frozenset(step for step in steps if 0 < step < end)

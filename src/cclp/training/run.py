@@ -319,6 +319,9 @@ class Run:
         self.measured = measured_set(data, self.split)
         self.done = 0 if checkpoint is None else checkpoint.step
         recipe = config.recipe
+        if "cclp" not in method_parts(config.method):  # no other method has a prior to wait for
+            recipe = replace(recipe, alone=0.0)
+        self.recipe = recipe
         self.features = self._read_features()
         self.events = tensorboard(out, self.done) if config.tensorboard and self.writes else None
         torch.backends.cudnn.deterministic = True  # or resuming would not be bit for bit
@@ -355,7 +358,7 @@ class Run:
 
     def go(self, should_stop: Callable[[], bool]) -> dict[str, Any]:
         """Train to the end, writing along the way."""
-        config, recipe = self.config, self.config.recipe
+        config, recipe = self.config, self.recipe
         if self.writes:
             clear_partial(self.out)
             self.metrics.forget_after(self.done)
@@ -453,7 +456,7 @@ class Run:
         if spread is not None:  # it was good enough then
             return prior
         left_out = prior.graph.leave_out()
-        if left_out.is_poor(data.num_classes):
+        if left_out.is_poor(data.num_classes) and not self.recipe.first_unlabeled:
             self.report.say(f"Labels spread over {over} are not used: only {left_out}.")
             return None
         self.report.tell(f"Labels are spread over {over}: {left_out}.")
@@ -471,7 +474,7 @@ class Run:
             classes[:] = self.prior.classes
         classes[:] = self.fabric.broadcast(classes)
         changed = int((classes.argmax(1) != before).sum())
-        self.report.tell(f"Labels are spread by what the net says too: {changed} samples change.")
+        self.report.tell(f"Labels by what the net says, smoothed: {changed} samples change.")
 
     def _settle(self) -> None:
         """Batch norm's statistics under the weights of now."""
