@@ -27,7 +27,7 @@ from cclp.experiments.table1 import FEW, TITLES
 from cclp.files import check_marks, write_between, write_bytes, write_json
 from cclp.progress import Reporter, make_reporter
 from cclp.report.figures import house_style, plain, png
-from cclp.training.config import Config
+from cclp.training.config import Config, recipe_from_json
 from cclp.training.directory import Metrics, read_json
 from cclp.training.recipe import Recipe, make_recipe
 
@@ -180,12 +180,11 @@ def main() -> None:
         for seed in part.seeds[: options.seeds]:
             for name in chosen:
                 path = folder / f"{file_name(name, seed)}.json"
+                recipe = replace(known[name], steps=round(part.share * known[name].steps))
                 if not path.exists():
-                    recipe = known[name]
-                    steps = round(part.share * recipe.steps)
                     config = Config(
                         data=part.data,
-                        recipe=replace(recipe, steps=steps),
+                        recipe=recipe,
                         labels=FEW[part.data],
                         seed=seed,
                         held_out=part.held_out,
@@ -193,6 +192,8 @@ def main() -> None:
                         verify=not options.no_verify,
                     )
                     write_json(path, outcome(config, name, options.work / options.part, report))
+                elif recipe_from_json(read_json(folder, path.name)["recipe"]) != recipe:
+                    parser.error(f"{path} is of a recipe that was: move it away")
     outcomes = [read_json(folder, path.name) for path in sorted(folder.glob("*.json"))]
     text = curve(outcomes[0]) if part.curve else table(outcomes)
     if part.curve:

@@ -125,6 +125,25 @@ def test_error_against_minutes(tmp_path: Path) -> None:
     assert time_to_accuracy.figure({**first, "data": "svhn"}).startswith(b"\x89PNG")
 
 
+def test_outcomes_of_another_recipe_are_not_shown_as_of_this(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = ROOT / "results" / "time-to-accuracy" / "test" / "fast-seed0.json"
+    outcome = json.loads(recorded.read_text())
+    path = tmp_path / "test" / recorded.name
+    path.parent.mkdir()
+    command = ["time_to_accuracy.py", "test", "--seeds", "1", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", command)
+    path.write_text(json.dumps(outcome))
+    time_to_accuracy.main()
+    assert "| fast | 0." in capsys.readouterr().out
+    outcome["recipe"]["steps"] += 1
+    path.write_text(json.dumps(outcome))
+    with pytest.raises(SystemExit):
+        time_to_accuracy.main()
+    assert f"{path} is of a recipe that was" in capsys.readouterr().err
+
+
 def test_docs_show_the_recorded_outcomes() -> None:
     folder, page = ROOT / "results" / "time-to-accuracy", (ROOT / "docs" / "fast.md").read_text()
     parts = [path for path in folder.iterdir() if path.is_dir()]

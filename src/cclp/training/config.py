@@ -159,21 +159,26 @@ class Config:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Config":
-        content, recipe = dict(content), dict(content["recipe"])
+        content = dict(content)
         weights = content.pop("weights", {})  # of a run made when there was nothing else to set
         content.setdefault("settings", {name: {"weight": w} for name, w in weights.items()})
-        schedule = recipe["schedule"]
-        recipe["schedule"] = (
-            Pieces(
-                check_integer("length", schedule["length"], least=1),
-                tuple((int(start), float(factor)) for start, factor in schedule["pieces"]),
-            )
-            if schedule
-            else OneCycle()
+        return cls(**{**content, "recipe": recipe_from_json(content["recipe"])})
+
+
+def recipe_from_json(content: dict[str, Any]) -> Recipe:
+    """A recipe as a run has recorded it."""
+    recipe, schedule = dict(content), content["schedule"]
+    recipe["schedule"] = (
+        Pieces(
+            check_integer("length", schedule["length"], least=1),
+            tuple((int(start), float(factor)) for start, factor in schedule["pieces"]),
         )
-        if isinstance(recipe.get("jitter"), bool):  # of a run made when there was one amount
-            recipe["jitter"] = float(recipe["jitter"])
-        return cls(**{**content, "recipe": Recipe(**recipe)})
+        if schedule
+        else OneCycle()
+    )
+    if isinstance(recipe.get("jitter"), bool):  # of a run made when there was one amount
+        recipe["jitter"] = float(recipe["jitter"])
+    return Recipe(**recipe)
 
 
 def named_again(what: str, recorded: str, given: str | None) -> str:
