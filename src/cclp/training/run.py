@@ -67,6 +67,7 @@ from cclp.training.machine import (
     fabric_precision,
     find_device,
     has_bfloat16,
+    keep_memory,
     make_fabric,
 )
 from cclp.training.processes import (
@@ -312,6 +313,7 @@ class Run:
         report: Reporter,
         checkpoint: Checkpoint | None = None,
     ) -> None:
+        keep_memory()
         self.fabric, self.out, self.config = fabric, out, config
         self.data, self.report = data, report
         self.writes = fabric.is_global_zero
