@@ -66,6 +66,7 @@ def test_fast_on_svhn() -> None:
         f"It ends at **{error}** after {minutes}; labels alone with the same net and steps end at "
         f"{100 * alone['error']:.2f} %" in PAGES
     )
+    assert f"labels it makes {error} in {minutes} on one core, one labeled set, **data" in PAGES
     assert (
         "(**reconstructed from 28 × 28 copies**, so with `--no-verify`) `fast` ended at "
         f"**{error}** after {minutes} on one core: one labeled set, 7,000 steps of a small" in PAGES
