@@ -18,14 +18,7 @@ from cclp.data.splits import make_split
 from cclp.methods import make_methods
 from cclp.methods.base import Method, Step
 from cclp.nets import mlp, mnist_net
-from cclp.training.loop import (
-    Objective,
-    make_net,
-    make_optimizer,
-    reseed,
-    set_up,
-    train_steps,
-)
+from cclp.training.loop import Objective, make_net, make_optimizer, reseed, set_up, train_steps
 from cclp.training.recipe import make_recipe
 
 DATA = load("digits")
