@@ -246,7 +246,7 @@ def test_labeled_samples_are_alone_at_first() -> None:
         ("mnist_small", 64, 8),
         ("svhn", 128, 4),
         ("cifar", 192, 4),
-        ("small", 96, 8),
+        ("small", 96, 4),
     ],
 )
 def test_nets_follow_the_data(net: str, size: int, least: int) -> None:
@@ -254,6 +254,11 @@ def test_nets_follow_the_data(net: str, size: int, least: int) -> None:
     assert made.embedding_size == size
     smallest = replace(DATA.form, shape=(1, least, least + 1))
     assert make_net(net, smallest).features(torch.zeros(2, *smallest.shape)).shape == (2, size)
+    if net == "small":  # larger images are halved more often
+        for side, poolings in ((16, 2), (28, 3), (32, 3), (33, 4), (64, 4), (224, 6)):
+            large = make_net(net, replace(DATA.form, shape=(3, side, side + 1)))
+            assert sum(isinstance(part, nn.MaxPool2d) for part in large.modules()) == poolings
+            assert large.embedding_size == size
     with pytest.raises(ValueError, match=f"images of {least} x {least} pixels or more, got"):
         make_net(net, replace(DATA.form, shape=(1, least, least - 1)))
     first = next(module for module in made.modules() if isinstance(module, nn.Conv2d))

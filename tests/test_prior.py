@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine, make_moons
 
 from cclp.data.load import load
+from cclp.data.splits import make_split
 from cclp.methods.base import Step
 from cclp.methods.cclp import CCLP
 from cclp.nets import mlp
 from cclp.training import prior as module
 from cclp.training.evaluation import Outputs
-from cclp.training.prior import LabelGraph, LeftOut, comparable
+from cclp.training.prior import LabelGraph, LeftOut, Prior, comparable
 from cclp.training.run import Stopped, resume, train
 from tests.runs import last_weights, metrics, tiny_config
 from tests.test_cli import call
@@ -291,14 +292,63 @@ def test_held_out_samples_are_not_in_the_graph(
 ) -> None:
     seen = []
 
-    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int, cache: Path) -> LabelGraph:
-        seen.append((len(x), int((y >= 0).sum())))
-        return LabelGraph(x, y, classes)
+    def watched(
+        x: NDArray[Any], y: NDArray[np.int64], classes: int, cache: Path, rows: NDArray[np.int64]
+    ) -> LabelGraph:
+        seen.append((len(rows), int((y >= 0).sum())))
+        return LabelGraph(x, y, classes, None, rows)
 
     monkeypatch.setattr(module, "LabelGraph", watched)
     plain = tiny_config(steps=2, held_out=100)
     train(replace(plain, recipe=replace(plain.recipe, prior=1.0)), tmp_path / "run")
     assert seen == [(1347 - 100, 30)]
+
+
+class Read(np.ndarray[Any, Any]):
+    """An array that remembers the most rows that were read at a time."""
+
+    most = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        Read.most = max(Read.most, len(found))
+        return found
+
+
+@pytest.mark.parametrize("shape", [(3, 20, 20), (1_200,)])
+def test_some_rows_are_a_graph_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 300)
+    stripes = 100 * (np.arange(shape[-1]) % 8 < 4)
+    x = rng.integers(0, 40, (300, *shape)) + y.reshape(-1, *[1] * len(shape)) * stripes
+    rows = np.sort(rng.permutation(300)[:280])
+    few = np.where(np.arange(280) % 10, -1, y[rows])
+    monkeypatch.setattr("cclp.training.gradients._BATCH", 50)
+    expected = LabelGraph(x[rows], few, 2).spread()
+    assert (expected.argmax(1) == y[rows]).mean() > 0.95
+    Read.most = 0
+    np.testing.assert_array_equal(LabelGraph(x.view(Read), few, 2, rows=rows).spread(), expected)
+    if len(shape) == 3:  # images may be more than memory holds
+        assert Read.most == 50
+
+
+def test_where_all_is_labeled_there_is_nothing_to_search_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(module, "LabelGraph")
+    plain = tiny_config(steps=8, labels=None, evaluate_every=1)
+    recipe = replace(plain.recipe, prior=1.0, teach=1.0, alone=0.5, renew=3)
+    report = Heard()
+    train(replace(plain, recipe=recipe), tmp_path / "run", report)
+    assert report.told == []
+    assert all("taught" in line for line in metrics(tmp_path / "run"))
+    data = load("digits")
+    split = make_split(data.train_y, None, 100, seed=0)
+    classes = Prior(data.train_x, data.train_y, split, 10).classes
+    np.testing.assert_array_equal(classes[split.labeled].argmax(1), data.train_y[split.labeled])
+    assert not classes[split.held_out].any()
 
 
 def test_the_classifier_learns_from_it_as_long_as_it_counts() -> None:
@@ -393,10 +443,14 @@ def test_renewals_are_at_equal_distances() -> None:
     assert replace(recipe, steps=2, renew=5).renewals == {1}
 
 
-@pytest.mark.parametrize(("alone", "renewed"), [(0.0, 2), (0.25, 3)])  # 4, 8; 3, 6, 9
+@pytest.mark.parametrize(
+    ("alone", "right", "renewed"),
+    [(0.0, 70, 2), (0.25, 70, 3), (0.25, 95, 2)],  # after 4, 8; 3, 6, 9; 4, 8
+)
 def test_the_trainer_renews_it_and_resumes_bit_for_bit(
-    tmp_path: Path, alone: float, renewed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: float, right: int, renewed: int
 ) -> None:
+    monkeypatch.setattr(LabelGraph, "leave_out", lambda _: LeftOut(right, 100))
     plain = tiny_config(steps=12)
     recipe = replace(plain.recipe, prior=1.0, renew=2, alone=alone, settle=True)
     config = replace(plain, recipe=recipe)
@@ -417,8 +471,13 @@ def test_the_trainer_renews_it_and_resumes_bit_for_bit(
         assert last_weights(out) == last_weights(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("method", "alone"), [("cclp", 3), ("lba", 0)])
-def test_only_cclp_begins_with_labels_alone(tmp_path: Path, method: str, alone: int) -> None:
+@pytest.mark.parametrize(
+    ("method", "right", "alone"), [("cclp", 89, 3), ("cclp", 90, 0), ("lba", 89, 0)]
+)
+def test_only_cclp_begins_with_labels_alone_and_only_where_spread_labels_are_not_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, right: int, alone: int
+) -> None:
+    monkeypatch.setattr(LabelGraph, "leave_out", lambda _: LeftOut(right, 100))
     plain = tiny_config(steps=6, method=method, evaluate_every=1)
     recipe = replace(plain.recipe, prior=1.0, teach=1.0, alone=0.5)
     train(replace(plain, recipe=recipe), tmp_path / "run")

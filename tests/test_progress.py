@@ -38,6 +38,22 @@ def test_lines() -> None:
     ]
 
 
+def test_time_that_is_left_knows_that_later_steps_are_longer() -> None:
+    screen = console(terminal=False)
+    with Lines(screen) as report:
+        report.begin("cclp on svhn", 0, 200, lambda steps: steps + 3 * max(0, steps - 100))
+        for done in range(1, 151):
+            report.step(done, {}, 1.2 if done <= 100 else 4.8)
+            if done in (40, 101, 150):
+                report.error(done, 0.5)
+    ends = [line.split("50.00%  ")[1] for line in text(screen).splitlines()]
+    assert ends == [
+        "0.8 steps/s  9.2 min left",  # 60 of 1.2 s and 100 of 4.8 s
+        "0.2 steps/s  7.9 min left",
+        "0.2 steps/s  4.0 min left",
+    ]
+
+
 def test_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
     screen = console(terminal=False)

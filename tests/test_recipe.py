@@ -82,15 +82,21 @@ def test_only_fast_has_a_prior_and_only_with_few_labels() -> None:
         assert (recipe.renew > 0) == (data != "mnist")
         assert recipe.mirror == (data == "cifar10")  # a mirrored digit is another
         assert recipe.recolour == (data == "svhn")
-    assert make_recipe("fast", "fashion_mnist") == replace(
-        make_recipe("short", "fashion_mnist"), name="fast"
-    )
     for name in ("paper", "short", "fast"):
         for data in ("mnist", "svhn", "cifar10"):
             recipe = make_recipe(name, data, all_labels=True)
             assert (recipe.prior, recipe.teach, recipe.renew) == (0, 0, 0)
             if name != "fast":
                 assert make_recipe(name, data).prior == 0
+
+
+@pytest.mark.parametrize("all_labels", [False, True])  # there may be unlabeled ones all the same
+def test_fast_for_images_that_it_does_not_know(all_labels: bool) -> None:
+    recipe = make_recipe(None, "photos", all_labels=all_labels)
+    cifar = make_recipe("fast", "cifar10")
+    assert recipe == replace(cifar, mirror=False) == make_recipe("fast", "fashion_mnist")
+    table = make_recipe(None, "a.csv", all_labels=all_labels, kind="vectors")
+    assert table == replace(make_recipe("short", "a.csv", kind="vectors"), name="fast")
 
 
 @pytest.mark.parametrize("name", ["paper", "short", "fast"])

@@ -295,9 +295,11 @@ def test_threads_do_not_disturb_each_other() -> None:
 def test_held_out_samples_are_not_in_the_priors_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def watched(x: NDArray[Any], y: NDArray[np.int64], classes: int, cache: None) -> LabelGraph:
-        seen.append((len(x), int((y >= 0).sum())))
-        return LabelGraph(x, y, classes)
+    def watched(
+        x: NDArray[Any], y: NDArray[np.int64], classes: int, cache: None, rows: NDArray[np.int64]
+    ) -> LabelGraph:
+        seen.append((len(rows), int((y >= 0).sum())))
+        return LabelGraph(x, y, classes, None, rows)
 
     monkeypatch.setattr(prior, "LabelGraph", watched)
     X, y, _ = some(labels=10)

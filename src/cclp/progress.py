@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     TaskProgressColumn,
     TextColumn,
@@ -18,6 +17,8 @@ from rich.progress import (
 from rich.table import Column
 
 _SECONDS_BETWEEN_LINES = 30.0
+
+Cost = Callable[[int], int]  # of so many steps from the first on, in any unit
 
 
 class _Console(Console):
@@ -36,8 +37,8 @@ class Reporter:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def begin(self, title: str, done: int, steps: int) -> None:
-        """Training goes on after ``done`` of ``steps``."""
+    def begin(self, title: str, done: int, steps: int, cost: Cost = int) -> None:
+        """Training goes on after ``done`` of ``steps``; ``cost`` says which of them are long."""
 
     def step(self, done: int, terms: Mapping[str, float], seconds: float) -> None:
         """A step is done, and took so long."""
@@ -66,14 +67,16 @@ class Speaking(Reporter):
         self.done = self.steps = 0
         self.terms = ""
         self.latest_error = ""
-        self.seconds = 0.0
+        self.cost: Cost = int
+        self.pace = 0.0  # seconds for each unit of cost
 
-    def begin(self, title: str, done: int, steps: int) -> None:
-        self.title, self.done, self.steps = title, done, steps
+    def begin(self, title: str, done: int, steps: int, cost: Cost = int) -> None:
+        self.title, self.done, self.steps, self.cost = title, done, steps, cost
 
     def step(self, done: int, terms: Mapping[str, float], seconds: float) -> None:
         self.done = done
-        self.seconds = 0.9 * self.seconds + 0.1 * seconds if self.seconds else seconds
+        pace = seconds / self._last_cost
+        self.pace = 0.9 * self.pace + 0.1 * pace if self.pace else pace
         self.terms = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
 
     def error(self, done: int, error: float) -> None:
@@ -83,8 +86,12 @@ class Speaking(Reporter):
         self.console.print(text, soft_wrap=True, markup=False, highlight=False)
 
     @property
+    def _last_cost(self) -> int:
+        return self.cost(self.done) - self.cost(self.done - 1)
+
+    @property
     def rate(self) -> str:
-        return f"{1 / self.seconds:.1f} steps/s" if self.seconds else ""
+        return f"{1 / (self.pace * self._last_cost):.1f} steps/s" if self.pace else ""
 
 
 class Bar(Speaking):
@@ -107,27 +114,39 @@ class Bar(Speaking):
             task = progress.add_task(escape(what), total=total)
             yield lambda done: progress.update(task, advance=done)
 
-    def begin(self, title: str, done: int, steps: int) -> None:
-        super().begin(title, done, steps)
+    def begin(self, title: str, done: int, steps: int, cost: Cost = int) -> None:
+        super().begin(title, done, steps, cost)
         if self.progress is not None:  # of the run before
             self.progress.stop()
         whole = Column(no_wrap=True, min_width=2 * len(str(steps)) + 1)
         self.progress = Progress(
-            MofNCompleteColumn(table_column=whole),
+            TextColumn("{task.fields[place]}", table_column=whole),
             BarColumn(bar_width=12),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
             console=self.console,
         )
         self.say(title)
-        self.task = self.progress.add_task("", total=steps, completed=done, facts="")
+        self.task = self.progress.add_task(
+            "", total=cost(steps), completed=cost(done), place=self._place, facts=""
+        )
         self.progress.start()
 
     def step(self, done: int, terms: Mapping[str, float], seconds: float) -> None:
         super().step(done, terms, seconds)
         assert self.progress is not None
         facts = "  ".join(filter(None, [self.latest_error, self.terms, self.rate]))
-        self.progress.update(self.task, completed=done, facts=escape(facts))
+        self.progress.update(
+            self.task,
+            total=self.cost(self.steps),  # a run may have found out since it began
+            completed=self.cost(done),
+            place=self._place,
+            facts=escape(facts),
+        )
+
+    @property
+    def _place(self) -> str:
+        return f"{self.done:>{len(str(self.steps))}}/{self.steps}"
 
     def __exit__(self, *_: object) -> None:
         if self.progress is not None:
@@ -153,8 +172,8 @@ class Lines(Speaking):
 
         yield advance
 
-    def begin(self, title: str, done: int, steps: int) -> None:
-        super().begin(title, done, steps)
+    def begin(self, title: str, done: int, steps: int, cost: Cost = int) -> None:
+        super().begin(title, done, steps, cost)
         self.last_line = time.monotonic()
 
     def step(self, done: int, terms: Mapping[str, float], seconds: float) -> None:
@@ -167,7 +186,7 @@ class Lines(Speaking):
         self._line()
 
     def _line(self) -> None:
-        minutes = (self.steps - self.done) * self.seconds / 60
+        minutes = (self.cost(self.steps) - self.cost(self.done)) * self.pace / 60
         left = f"{minutes:.1f} min left" if minutes else ""
         facts = [f"step {self.done}/{self.steps}", self.terms, self.latest_error, self.rate, left]
         self.say(f"{self.title}: " + "  ".join(filter(None, facts)))

@@ -15,6 +15,11 @@ class Split(NamedTuple):
     unlabeled: Indices
     held_out: Indices
 
+    @property
+    def all_labeled(self) -> bool:
+        """Whether no sample that is seen is without a label."""
+        return len(self.labeled) == len(self.unlabeled)
+
 
 def make_split(y: Indices, labels: int | None, held_out: int, seed: int) -> Split:
     """Divide a training set. The unlabeled set is all that is not held out, as in the paper.

@@ -23,14 +23,16 @@ _BATCH, _BATCH_VALUES = 500, 2_000_000
 _SAMPLED = 10_000  # enough for the components, and of histograms no more are held at a time
 
 
-def gradient_components(images: NDArray[Any], most: int) -> NDArray[np.float32]:
-    """Principal components of the images' histograms, (N, at most ``most``)."""
-    order = np.random.default_rng(0).permutation(len(images))
-    sample = np.concatenate(list(_parts(images, np.sort(order[:_SAMPLED]))))
+def gradient_components(
+    images: NDArray[Any], most: int, rows: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Principal components of these images' histograms, (N, at most ``most``)."""
+    order = np.random.default_rng(0).permutation(len(rows))
+    sample = np.concatenate(list(_parts(images, rows[np.sort(order[:_SAMPLED])])))
     if not np.ptp(sample, axis=0).any():  # nothing tells them apart
-        return np.zeros((len(images), 1), np.float32)
+        return np.zeros((len(rows), 1), np.float32)
     found = PCA(min(most, *sample.shape), svd_solver="covariance_eigh").fit(sample)
-    parts = [found.transform(part) for part in _parts(images, np.arange(len(images)))]
+    parts = [found.transform(part) for part in _parts(images, rows)]
     # a product's last digits depend on the place in the batch: copies must stay copies
     return np.concatenate(parts).round(4).astype(np.float32)
 

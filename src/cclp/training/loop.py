@@ -26,7 +26,7 @@ from cclp.training.recipe import Recipe
 from cclp.user_code import is_user_code, load_object, running
 
 _generators = RLock()
-SMALLEST_IMAGES = {"small": 8, "mnist_small": 8}  # 2 to the poolings, and margins; else 4
+SMALLEST_IMAGES = {"mnist_small": 8}  # 2 to the poolings, and margins; else 4
 MNIST_MARGIN = 2  # pixels at every border: they are empty
 
 
@@ -235,8 +235,10 @@ def make_net(name: str, form: Form) -> Net:
         return small_net(
             form.num_classes, channels, width=16, poolings=2, margin=MNIST_MARGIN, dropout=0.0
         )
-    nets = {"mnist": mnist_net, "cifar": cifar_net, "small": small_net}
-    return nets[name](form.num_classes, channels)
+    if name == "small":  # what is left in the end is of 2 x 2 to 4 x 4 pixels
+        poolings = max(2, (min(height, width) - 1).bit_length() - 2)
+        return small_net(form.num_classes, channels, poolings=poolings)
+    return (mnist_net if name == "mnist" else cifar_net)(form.num_classes, channels)
 
 
 def _user_net(name: str, form: Form) -> Net:

@@ -39,6 +39,7 @@ MOST_MOVED = 0.1  # of the samples, by borders
 CANDIDATES = 32  # nearest images by gradients, of which the nearest when bent are taken
 EQUAL_LABELS = 5  # a few labels say little about how large the classes are
 TESTED = 100  # labels, at most
+GOOD = 0.9
 MOST_DIMENSIONS = 64
 MOST_NODES = 60_000
 SAME_UNIT = 10.0
@@ -71,6 +72,11 @@ class LeftOut(NamedTuple):
         halfway = (1 + 1 / num_classes) / 2
         return bool(self.tried and binom.cdf(self.right, self.tried, halfway) < 0.01)
 
+    @property
+    def is_good(self) -> bool:
+        """Whether nine of ten are right, or nothing can be told."""
+        return self.right >= GOOD * self.tried
+
     def __str__(self) -> str:
         if not self.tried:
             return "how good they are cannot be told, with one label a class"
@@ -95,11 +101,12 @@ class LabelGraph:
     others go with their nearest: time and memory grow in proportion.
 
     Args:
-        x: samples, (N, …).
+        x: samples; images are looked at some at a time, and need not fit into memory.
         y: classes, (N,), −1 where there is no label.
         num_classes: C.
         cache: folder that keeps neighbours for the next time, whatever the labels are then (of
             more than 60,000 samples, for the same labels).
+        rows: which N of the samples are meant; None: all.
 
     Examples:
         >>> x = np.concatenate([np.arange(8.0), np.arange(100.0, 108.0)])[:, None]
@@ -113,19 +120,25 @@ class LabelGraph:
     """
 
     def __init__(
-        self, x: NDArray[Any], y: NDArray[np.int64], num_classes: int, cache: Path | None = None
+        self,
+        x: NDArray[Any],
+        y: NDArray[np.int64],
+        num_classes: int,
+        cache: Path | None = None,
+        rows: NDArray[np.int64] | None = None,
     ) -> None:
+        rows = np.arange(len(x)) if rows is None else rows
         self.labels = np.eye(num_classes)[y] * (y >= 0)[:, None]
-        order = np.random.default_rng(0).permutation(len(x))
+        order = np.random.default_rng(0).permutation(len(rows))
         labeled_first = order[np.argsort(y[order] < 0, kind="stable")]
         self.nodes = labeled_first[:MOST_NODES]
         self.others = np.setdiff1d(order, self.nodes)
-        self.points = comparable(x)
+        self.points = comparable(x, rows)
         # copies would be an island
         distinct, self.first, self.place = np.unique(
             self.points[self.nodes], axis=0, return_index=True, return_inverse=True
         )
-        images = Images(x, self.nodes[self.first]) if _are_images(x) else None
+        images = Images(x, rows[self.nodes[self.first]]) if _are_images(x) else None
         sharpness = 1.0 if images is None else IMAGE_SHARPNESS
         self.affinity = (
             sum(_affinity(*near, sharpness) for near in _neighbours(distinct, images, cache))
@@ -251,7 +264,8 @@ class Prior:
         self._made_of = (x, y, split.labeled, num_classes, cache)
         if classes is None:
             classes = np.zeros((len(y), num_classes), np.float32)
-            classes[self.seen] = self.graph.spread()
+            known = split.all_labeled
+            classes[self.seen] = np.eye(num_classes)[y[self.seen]] if known else self.graph.spread()
         self.classes = classes
 
     @cached_property
@@ -259,7 +273,7 @@ class Prior:
         """Over which labels are spread."""
         x, y, labeled, num_classes, cache = self._made_of
         known = np.where(np.isin(self.seen, labeled), y[self.seen], -1)
-        return LabelGraph(x[self.seen], known, num_classes, cache)
+        return LabelGraph(x, known, num_classes, cache, self.seen)
 
     def renew(self, said: NDArray[np.floating]) -> None:
         """Classes by the probabilities that a classifier gives to those seen, smoothed."""
@@ -354,17 +368,18 @@ def _are_images(x: NDArray[Any]) -> bool:
     return x.ndim == 4 and min(x.shape[2:]) >= SMALLEST_SIDE
 
 
-def comparable(x: NDArray[Any]) -> NDArray[np.float32]:
-    """Samples as vectors whose distances mean something, (N, at most 64).
+def comparable(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+    """Samples, or these rows of them, as vectors whose distances mean something, (N, at most 64).
 
     Images become histograms of their gradients, unless they are tiny. Features of one unit (pixels,
     embeddings) are left in it: the largest standard deviation is at most ten times the median.
     Otherwise (columns of a table) each has its own. Many features are projected onto their
     principal components.
     """
+    rows = np.arange(len(x)) if rows is None else rows
     if _are_images(x):
-        return gradient_components(x, MOST_DIMENSIONS)
-    flat = x.reshape(len(x), prod(x.shape[1:])).astype(np.float32)
+        return gradient_components(x, MOST_DIMENSIONS, rows)
+    flat = x[rows].reshape(len(rows), prod(x.shape[1:])).astype(np.float32)
     largest = np.abs(flat).max(initial=0)
     if largest > _LARGEST:  # squares of distances would not be finite
         flat /= largest

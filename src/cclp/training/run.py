@@ -321,8 +321,8 @@ class Run:
         self.measured = measured_set(data, self.split)
         self.done = 0 if checkpoint is None else checkpoint.step
         recipe = config.recipe
-        if "cclp" not in method_parts(config.method):  # no other method has a prior to wait for
-            recipe = replace(recipe, alone=0.0)
+        if "cclp" not in method_parts(config.method) or self.split.all_labeled:
+            recipe = replace(recipe, alone=0.0, renew=0)  # there is no prior to wait for
         self.recipe = recipe
         self.features = self._read_features()
         self.events = tensorboard(out, self.done) if config.tensorboard and self.writes else None
@@ -360,15 +360,16 @@ class Run:
 
     def go(self, should_stop: Callable[[], bool]) -> dict[str, Any]:
         """Train to the end, writing along the way."""
-        config, recipe = self.config, self.recipe
+        config = self.config
         if self.writes:
             clear_partial(self.out)
             self.metrics.forget_after(self.done)
         title = f"{config.method} on {self.data.name}, seed {config.seed}"
-        self.report.begin(title, self.done, recipe.steps)
-        error, finished, renewals = None, False, recipe.renewals
+        self.report.begin(title, self.done, self.recipe.steps, self._cost)
+        error, finished = None, False
         try:
             self.classes = self._believed()
+            recipe, renewals = self.recipe, self.recipe.renewals
             for outcome in train_steps(
                 self.fabric,
                 self.training.module,
@@ -410,6 +411,12 @@ class Run:
             write_json(self.out / "result.json", result)
         return result
 
+    def _cost(self, steps: int) -> int:
+        """Of so many steps from the first on: the samples that they see."""
+        batches, alone = self.training.batches, min(steps, self.recipe.first_unlabeled)
+        labeled = batches.classes_per_step * batches.per_class
+        return steps * labeled + (steps - alone) * batches.unlabeled_batch
+
     @property
     def _needs_prior(self) -> bool:
         """Whether there are steps left that a prior is good for."""
@@ -437,7 +444,9 @@ class Run:
         if self.writes:
             self.prior = self._make_prior(self.classes)
         classes = None if self.prior is None else self.prior.classes
-        return self.fabric.broadcast(classes)
+        classes, alone = self.fabric.broadcast((classes, self.recipe.alone))
+        self.recipe = replace(self.recipe, alone=alone)
+        return classes
 
     def _make_prior(self, spread: NDArray[np.float32] | None) -> "Prior | None":
         """Labels spread over the inputs, or over features of them; ``spread``: they were before."""
@@ -445,7 +454,7 @@ class Run:
 
         data, features = self.data, self.features
         over = "the inputs" if features is None else "the features"
-        if spread is None:
+        if spread is None and not self.split.all_labeled:
             self.report.tell(f"Spreading labels over {over}.")
         prior = Prior(
             data.train_x if features is None else features,
@@ -455,10 +464,15 @@ class Run:
             cache_root() / "neighbours",
             spread,
         )
-        if spread is not None:  # it was good enough then
+        if spread is not None or self.split.all_labeled:  # it was good enough then, or is known
             return prior
         left_out = prior.graph.leave_out()
-        if left_out.is_poor(data.num_classes) and not self.recipe.first_unlabeled:
+        if left_out.is_good:
+            self.recipe = replace(self.recipe, alone=0.0)
+        if self.recipe.first_unlabeled:
+            self.report.tell(f"The net begins with labels alone: spread over {over}, {left_out}.")
+            return prior
+        if left_out.is_poor(data.num_classes):
             self.report.say(f"Labels spread over {over} are not used: only {left_out}.")
             return None
         self.report.tell(f"Labels are spread over {over}: {left_out}.")
@@ -493,6 +507,8 @@ class Run:
         self.seconds_before = checkpoint.info["seconds"]
         self.restarts = checkpoint.info["restarts"] + 1
         self.objective.load_state_dict(checkpoint.part("objective."))
+        alone = checkpoint.info.get("alone", self.recipe.alone)
+        self.recipe = replace(self.recipe, alone=alone)
         if "prior" in checkpoint.tensors:
             self.classes = checkpoint.tensors["prior"].numpy()
         for name, parameter in self.objective.named_parameters():
@@ -516,6 +532,7 @@ class Run:
         info = {
             "seconds": self._seconds(),
             "restarts": self.restarts,
+            "alone": self.recipe.alone,
             "network": self.objective.network_name,
             "config": self.config_digest,
         }
