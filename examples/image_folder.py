@@ -7,7 +7,7 @@ its name, 300 in ``unlabeled``; the error is measured on those in ``test``.
 
 The same on the command line, once the folder is there:
 
-    cclp train build/shapes/images --image-size 16 --net mnist_half --labels all --steps 250
+    cclp train build/shapes/images --image-size 16 --steps 250
     cclp predict RUN build/shapes/new
 """
 
@@ -61,7 +61,7 @@ def main() -> None:
     options = parser.parse_args()
     draw_folder(options.out)
     images = str(options.out / "images")
-    recipe = replace(make_recipe(None, images), net="mnist_half", steps=options.steps)
+    recipe = replace(make_recipe(None, images), steps=options.steps)
     for method in ("supervised", "cclp"):
         config = Config(images, recipe, labels=None, method=method, image_size=16)
         with make_reporter(quiet=False) as report:

@@ -162,7 +162,7 @@ def test_own_folder_from_training_to_report(
     assert about["data"]["classes"] == ["dark", "light"]
     assert about["data"]["verified"] is None
     assert about["config"]["held_out"] == 4
-    assert about["config"]["recipe"]["net"] == "svhn"
+    assert about["config"]["recipe"]["net"] == "small"
 
     assert call("evaluate", str(run), "--quiet") == 0
     assert "on 4 samples (photos, held-out training set)" in capsys.readouterr().out

@@ -60,9 +60,9 @@ NAMED_AGAIN = ("data_dir", "net", "method")
 @click.option(
     "--recipe",
     type=click.Choice(list(RECIPES)),
-    help="paper: the authors' settings. short: a short one-cycle schedule. fast: for MNIST, SVHN "
-    "and CIFAR-10 with few labels a small net, images changed in training, and a prior; else as "
-    "short. digits: for digits.  "
+    help="paper: the authors' settings. short: a short one-cycle schedule. fast: for images, your "
+    "own and published ones with few labels, a small net, images changed in training, and a prior; "
+    "else as short. digits: for digits.  "
     "[default: digits for digits, else fast]",
 )
 @click.option("--seed", type=int, default=0, help="Of the labeled set, the weights, every step.")
@@ -99,8 +99,8 @@ NAMED_AGAIN = ("data_dir", "net", "method")
     type=float,
     help="Of CCLP: begin with labels spread over a neighbour graph of the inputs (images by their "
     "gradients), which give way over this share of the training; 0: do not. Tested by leaving "
-    "labels out; a poor one is not used. With fast on SVHN and CIFAR-10 these labels are, later, "
-    "what the net says.  [default: the recipe's]",
+    "labels out; a poor one is not used. With fast, but for MNIST, these labels are, later, what "
+    "the net says.  [default: the recipe's]",
 )
 @path_option(
     "--prior-features",
