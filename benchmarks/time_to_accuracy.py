@@ -5,10 +5,10 @@ sets (seeds 100 to 104), shortened to a quarter. ``test``: the recipe as it is o
 other labeled sets (seeds 0 to 4). ``failures``: the same on ten more (seeds 10 to 19), shortened to
 a tenth: whether one ends in a wrong basin. ``svhn`` and ``cifar10``: the same on theirs, 1,000 and
 4,000 labels, one labeled set, with the curve of error against minutes. ``fashion_mnist``: images
-that the recipe was not made for, 100 labels, beside the recipe "short", both shortened to a half.
-Every run is one of ``cclp train``; the last iterate counts. Runs are kept in ``--work`` and their
-outcomes in ``--out``: what is there is not trained again, and a run that was stopped goes on. Train
-one at a time, with all cores: minutes are part of the outcome.
+that the recipe was not made for, 100 labels, beside the recipe "short", both shortened to a
+quarter. Every run is one of ``cclp train``; the last iterate counts. Runs are kept in ``--work``
+and their outcomes in ``--out``: what is there is not trained again, and a run that was stopped goes
+on. Train one at a time, with all cores: minutes are part of the outcome.
 
 Needs the data: ``cclp data fetch mnist``.
 """
@@ -52,7 +52,7 @@ PARTS = {
     "failures": Part("mnist", range(10, 20), share=0.1, only=["fast"]),
     "svhn": Part("svhn", range(1), curve=True),
     "cifar10": Part("cifar10", range(1), curve=True),
-    "fashion_mnist": Part("fashion_mnist", range(1), share=0.5),
+    "fashion_mnist": Part("fashion_mnist", range(1), share=0.25),
 }
 LABELS = FEW | {"fashion_mnist": 100}
 MARKS = {

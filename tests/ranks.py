@@ -22,6 +22,7 @@ from cclp.nets import Net, mlp
 from cclp.training.evaluation import run_net
 from cclp.training.loop import Objective
 from cclp.training.machine import make_fabric
+from cclp.training.prior import LabelGraph, LeftOut
 from cclp.training.processes import any_of, one_first, rank, together
 from cclp.training.run import train
 from tests.runs import tiny_config
@@ -158,10 +159,13 @@ def methods() -> dict[str, Any]:
     found = {}
     for name in (*METHODS, "cclp+vat"):
         config = tiny_config(steps=2, method=name, devices=2, evaluate_every=2)
-        if name == "cclp":
-            recipe = replace(config.recipe, prior=1.0, renew=1, teach=1.0, alone=0.5)
-            config = replace(config, recipe=recipe)
         found[name] = train(config, FOLDER / f"{name}-{rank()}")["error"]
+    for right in (30, 95):  # begun with labels alone, and not: as process 0 finds
+        config = tiny_config(steps=4, devices=2, evaluate_every=2)
+        recipe = replace(config.recipe, prior=1.0, renew=1, teach=1.0, alone=0.5)
+        setattr(LabelGraph, "leave_out", lambda _, right=right: LeftOut(right, 100))  # noqa: B010
+        name = f"prior {right}"
+        found[name] = train(replace(config, recipe=recipe), FOLDER / f"{name}-{rank()}")["error"]
     config = tiny_config(steps=2, devices=2, evaluate_every=2, graph="global")
     found["global"] = train(config, FOLDER / f"global-{rank()}")["error"]
     return found

@@ -1,5 +1,6 @@
 """Several processes train as one: two real ones, by torchrun and by Fabric."""
 
+import json
 import os
 import signal
 import subprocess
@@ -134,11 +135,13 @@ def test_evaluation_counts_every_sample_once(tmp_path: Path) -> None:
 def test_every_method_in_two_processes_and_only_the_first_writes(tmp_path: Path) -> None:
     first, second = in_two("methods", tmp_path)
     assert first == second
-    assert first.keys() == {*METHODS, "cclp+vat", "global"}
+    assert first.keys() == {*METHODS, "cclp+vat", "global", "prior 30", "prior 95"}
     assert all(error < 1 for error in first.values())
     for name in first:
         assert (tmp_path / f"{name}-0" / "result.json").exists()
         assert not (tmp_path / f"{name}-1").exists()
+    for name, alone in (("prior 30", 0.5), ("prior 95", 0.0)):
+        assert json.loads((tmp_path / f"{name}-0" / "result.json").read_text())["alone"] == alone
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cclp.commands.train import make_config
 from cclp.training.config import Config
 from cclp.training.recipe import OneCycle, Recipe, make_recipe
 from tests.runs import tiny_config
@@ -97,6 +98,13 @@ def test_fast_for_images_that_it_does_not_know(all_labels: bool) -> None:
     assert recipe == replace(cifar, mirror=False) == make_recipe("fast", "fashion_mnist")
     table = make_recipe(None, "a.csv", all_labels=all_labels, kind="vectors")
     assert table == replace(make_recipe("short", "a.csv", kind="vectors"), name="fast")
+
+
+def test_a_net_of_the_users_own_is_trained_by_plain_settings() -> None:
+    for data, name in (("mnist", "short"), ("digits", "digits")):
+        assert make_config(data, net="mine:make").recipe.name == name
+    assert make_config("mnist", net="small").recipe.name == "fast"
+    assert make_config("mnist", recipe="fast", net="mine:make").recipe.name == "fast"
 
 
 @pytest.mark.parametrize("name", ["paper", "short", "fast"])

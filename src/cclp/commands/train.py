@@ -41,6 +41,7 @@ from cclp.training.config import (
     Setting,
 )
 from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
+from cclp.user_code import is_user_code
 
 CCLP_ONLY = ("chain_steps", "similarity", "bandwidth", "prior", "teach")
 OF_RECIPE = {name.removeprefix("chain_"): name for name in CCLP_ONLY}  # settings of the method
@@ -63,7 +64,7 @@ NAMED_AGAIN = ("data_dir", "net", "method")
     help="paper: the authors' settings. short: a short one-cycle schedule. fast: for images, your "
     "own and published ones with few labels, a small net, images changed in training, and a prior; "
     "else as short. digits: for digits.  "
-    "[default: digits for digits, else fast]",
+    "[default: digits for digits, short with a net of your own, else fast]",
 )
 @click.option("--seed", type=int, default=0, help="Of the labeled set, the weights, every step.")
 @path_option("--out", "Run directory.  [default: in runs/]")
@@ -99,8 +100,8 @@ NAMED_AGAIN = ("data_dir", "net", "method")
     type=float,
     help="Of CCLP: begin with labels spread over a neighbour graph of the inputs (images by their "
     "gradients), which give way over this share of the training; 0: do not. Tested by leaving "
-    "labels out; a poor one is not used. With fast, but for MNIST, these labels are, later, what "
-    "the net says.  [default: the recipe's]",
+    "labels out; a poor one is not used. With fast, but for MNIST, training begins with labels "
+    "alone where it is not good, and it is what the net says later.  [default: the recipe's]",
 )
 @path_option(
     "--prior-features",
@@ -226,6 +227,8 @@ def make_config(
     """A configuration from the options of ``cclp train``."""
     if labels is None:
         labels = 100 if data in CATALOG else "all"
+    if recipe is None and net is not None and is_user_code(net) and data != "digits":
+        recipe = "short"  # what "fast" does suits its own net
     made = make_recipe(recipe, data, all_labels=labels == "all", kind=find_kind(data))
     overrides = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
     overrides = {name: value for name, value in overrides.items() if value is not None}

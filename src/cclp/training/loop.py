@@ -235,7 +235,7 @@ def make_net(name: str, form: Form) -> Net:
         return small_net(
             form.num_classes, channels, width=16, poolings=2, margin=MNIST_MARGIN, dropout=0.0
         )
-    if name == "small":  # what is left in the end is of 2 x 2 to 4 x 4 pixels
+    if name == "small":  # from 8 x 8 pixels on, 2 x 2 to 4 x 4 are left in the end
         poolings = max(2, (min(height, width) - 1).bit_length() - 2)
         return small_net(form.num_classes, channels, poolings=poolings)
     return (mnist_net if name == "mnist" else cifar_net)(form.num_classes, channels)

@@ -39,6 +39,7 @@ MOST_MOVED = 0.1  # of the samples, by borders
 CANDIDATES = 32  # nearest images by gradients, of which the nearest when bent are taken
 EQUAL_LABELS = 5  # a few labels say little about how large the classes are
 TESTED = 100  # labels, at most
+FEW_LABELS = 20  # a class: from them alone a net learns less than neighbours know
 GOOD = 0.9
 MOST_DIMENSIONS = 64
 MOST_NODES = 60_000
@@ -62,20 +63,28 @@ class Images(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Labels that were left out, one at a time, and how many the others get right."""
+    """Labels that were left out, one at a time, and how many the others get right.
+
+    Attributes:
+        right: how many.
+        tried: of so many.
+        worst: share that is right of the class with the least, of those tried.
+    """
 
     right: int
     tried: int
+    worst: float = 1.0
 
     def is_poor(self, num_classes: int) -> bool:
         """Whether it is nearly certain that less than halfway from chance to always is right."""
         halfway = (1 + 1 / num_classes) / 2
         return bool(self.tried and binom.cdf(self.right, self.tried, halfway) < 0.01)
 
-    @property
-    def is_good(self) -> bool:
-        """Whether nine of ten are right, or nothing can be told."""
-        return self.right >= GOOD * self.tried
+    def is_good(self, per_class: float, num_classes: int) -> bool:
+        """Whether a net that has learned from so many labels a class alone would know no more."""
+        if per_class <= FEW_LABELS:
+            return not self.is_poor(num_classes)
+        return self.right >= GOOD * self.tried and self.worst > 0
 
     def __str__(self) -> str:
         if not self.tried:
@@ -116,7 +125,7 @@ class LabelGraph:
         >>> graph.spread().argmax(1).tolist()
         [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]
         >>> graph.leave_out()
-        LeftOut(right=4, tried=4)
+        LeftOut(right=4, tried=4, worst=1.0)
     """
 
     def __init__(
@@ -205,20 +214,25 @@ class LabelGraph:
         labels = self.labels[self.nodes]
         counts, classes = labels.sum(0), labels.argmax(1)
         tried = np.flatnonzero(labels.any(1) & (counts[classes] > 1))[:TESTED]
-        if self.affinity is None or not len(tried):
+        if self.affinity is None:  # nothing tells them apart
+            return LeftOut(0, len(tried), 0.0)
+        if not len(tried):
             return LeftOut(0, 0)
         system, F = self._propagated
-        right, mass, added = 0, F.sum(0), _solve(system, np.ones(len(F)))
+        right, mass = np.zeros(len(tried), bool), F.sum(0)
+        added = _solve(system, np.ones(len(F)))
         island = connected_components(self.affinity)[1][self.place]
-        for i in tried:
+        for number, i in enumerate(tried):
             of, node = classes[i], self.place[i]
             itself = _solve(system, np.eye(1, len(F), node)[0], _ROOT_TOLERANCE)[node]
             others = labels[island == island[i], of].sum() - 1
             rest, left = F[node].copy(), mass.copy()
             rest[of] = max(rest[of] - itself, 0) if others else 0  # and no rounding error
             left[of] -= added[node]
-            right += int(rest[of] > 0 and (rest * _scale(counts - labels[i], left)).argmax() == of)
-        return LeftOut(right, len(tried))
+            found = (rest * _scale(counts - labels[i], left)).argmax()
+            right[number] = rest[of] > 0 and found == of
+        each = [right[classes[tried] == of].mean() for of in np.unique(classes[tried])]
+        return LeftOut(int(right.sum()), len(tried), float(min(each)))
 
     @cached_property
     def _propagated(self) -> tuple[sparse.csr_matrix, NDArray[np.float64]]:

@@ -467,10 +467,11 @@ class Run:
         if spread is not None or self.split.all_labeled:  # it was good enough then, or is known
             return prior
         left_out = prior.graph.leave_out()
-        if left_out.is_good:
+        per_class = len(self.split.labeled) / data.num_classes
+        if left_out.is_good(per_class, data.num_classes):
             self.recipe = replace(self.recipe, alone=0.0)
         if self.recipe.first_unlabeled:
-            self.report.tell(f"The net begins with labels alone: spread over {over}, {left_out}.")
+            self.report.tell(f"The net begins with labels alone. Spread over {over}, {left_out}.")
             return prior
         if left_out.is_poor(data.num_classes):
             self.report.say(f"Labels spread over {over} are not used: only {left_out}.")
@@ -614,6 +615,7 @@ class Run:
             "method": config.method,
             "seed": config.seed,
             "recipe": config.to_json()["recipe"],
+            "alone": self.recipe.alone,  # as it was: the recipe's, or 0
             "normalization": config.normalization,
             "precision": config.precision,
             "seconds": round(self._seconds(), 1),
