@@ -153,7 +153,7 @@ def test_docs_show_the_recorded_outcomes() -> None:
             [run] = outcomes
             assert time_to_accuracy.curve(run) in page
         else:
-            assert time_to_accuracy.table(outcomes) in page
+            assert time_to_accuracy.table(outcomes, part.name != "fashion_mnist") in page
     assert parts
 
 
