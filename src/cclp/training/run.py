@@ -508,7 +508,7 @@ class Run:
         self.seconds_before = checkpoint.info["seconds"]
         self.restarts = checkpoint.info["restarts"] + 1
         self.objective.load_state_dict(checkpoint.part("objective."))
-        alone = checkpoint.info.get("alone", self.recipe.alone)
+        alone = float(checkpoint.info.get("alone", self.recipe.alone))
         self.recipe = replace(self.recipe, alone=alone)
         if "prior" in checkpoint.tensors:
             self.classes = checkpoint.tensors["prior"].numpy()
