@@ -454,7 +454,8 @@ class Run:
 
         data, features = self.data, self.features
         over = "the inputs" if features is None else "the features"
-        if spread is None and not self.split.all_labeled:
+        settled = spread is not None or self.split.all_labeled  # good enough before, or known
+        if not settled:
             self.report.tell(f"Spreading labels over {over}.")
         prior = Prior(
             data.train_x if features is None else features,
@@ -464,7 +465,7 @@ class Run:
             cache_root() / "neighbours",
             spread,
         )
-        if spread is not None or self.split.all_labeled:  # it was good enough then, or is known
+        if settled:
             return prior
         left_out = prior.graph.leave_out()
         per_class = len(self.split.labeled) / data.num_classes
