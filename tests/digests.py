@@ -1,0 +1,181 @@
+"""Digests of trained weights, for every recipe and method: has a change moved any number?
+
+``python -m tests.digests`` prints them as JSON; ``--write`` records them in digests.json. Results
+differ between instruction sets, so the whole process keeps to those that all x86-64 machines of the
+last ten years have (:data:`COMMON`), with one thread.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+RECORDED = Path(__file__).with_suffix(".json")
+COMMON = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "DNNL_MAX_CPU_ISA": "AVX2",
+    "MKL_CBWR": "COMPATIBLE",
+    "OPENBLAS_CORETYPE": "Haswell",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+METHODS = (
+    "supervised", "cclp", "lba", "entropy", "pseudo_label", "pi_model", "mean_teacher", "vat",
+    "fixmatch", "cclp+vat",
+)  # fmt: skip
+
+
+def in_common_mode() -> dict[str, str]:
+    """Digests by name, from a process of its own that keeps to common instructions."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.digests"],
+        env=os.environ | COMMON,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    digests: dict[str, str] = json.loads(done.stdout)
+    return digests
+
+
+def digests() -> dict[str, str]:
+    """Of this process: must have been started with :data:`COMMON`."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["CCLP_DATA"] = folder
+        return {**_recipes(Path(folder)), **_methods(Path(folder)), **_estimators()}
+
+
+def _recipes(folder: Path) -> dict[str, str]:
+    """Twelve steps of every recipe, on images of the shape it is for."""
+    from cclp.training.recipe import make_recipe
+
+    cases = [
+        ("paper", "mnist", 1),
+        ("paper", "svhn", 3),
+        ("paper", "cifar10", 3),
+        ("short", "mnist", 1),
+        ("short", "own", 3),
+        ("fast", "mnist", 1),
+        ("fast", "svhn", 3),
+        ("fast", "cifar10", 3),
+        ("fast", "own", 3),
+    ]
+    found = {}
+    for name, data, channels in cases:
+        path = _images(folder / f"images-{channels}.npz", channels)
+        recipe = make_recipe(name, data, kind="images")
+        recipe = replace(recipe, steps=12, per_class=2, unlabeled_batch=16)
+        for method in ("cclp", "supervised") if name == "fast" else ("cclp",):
+            out = folder / f"{name}-{data}-{method}"
+            found[f"{name} {data} {method}"] = _train(out, path, recipe, method)
+    # labels that the graph of the inputs says nothing about: one recipe trains without it first,
+    # the other does not use it
+    path = _images(folder / "noise.npz", 3, visible=False)
+    for data in ("own", "mnist"):
+        recipe = make_recipe("fast", data, kind="images")
+        recipe = replace(recipe, steps=12, per_class=2, unlabeled_batch=16)
+        found[f"fast {data} noise"] = _train(folder / f"noise-{data}", path, recipe, "cclp")
+    return found
+
+
+def _methods(folder: Path) -> dict[str, str]:
+    """Twelve steps of every method, on the bundled digits."""
+    from cclp.training.recipe import make_recipe
+
+    found = {}
+    for name in METHODS:
+        recipe = replace(make_recipe("digits", "digits"), steps=12, per_class=2, unlabeled_batch=30)
+        out = folder / f"method-{name}"
+        found[f"digits {name}"] = _train(out, "digits", recipe, name, labels=30)
+    return found
+
+
+def _estimators() -> dict[str, str]:
+    from sklearn.datasets import load_digits
+
+    from cclp.sklearn import CCLPClassifier
+
+    X, truth = load_digits(return_X_y=True)
+    X, truth = X[:300], truth[:300]
+    y = truth.copy()
+    y[60:] = -1
+    plain: dict[str, Any] = {"max_iter": 12, "random_state": 0, "device": "cpu"}
+    cases: dict[str, dict[str, Any]] = {
+        "default": {},
+        "early stopping": {"early_stopping": True},
+        "no pseudo-labels": {"prior": 0.0},
+        "vat": {"method": "vat"},
+        "cnn": {"net": "cnn", "image_shape": (8, 8)},
+    }
+    found = {}
+    for name, settings in cases.items():
+        model = CCLPClassifier(**plain, **settings).fit(X, y)
+        state = list(model.module_.state_dict().values())
+        found[f"estimator {name}"] = _digest([t.numpy() for t in state])
+    return found
+
+
+def _train(out: Path, data: Path | str, recipe: Any, method: str, labels: int | None = None) -> str:
+    from safetensors.numpy import load_file
+
+    from cclp.training.config import Config
+    from cclp.training.run import train
+
+    train(
+        Config(
+            data=str(data),
+            recipe=recipe,
+            labels=labels,
+            method=method,
+            accelerator="cpu",
+            precision="32",
+            evaluate_every=6,
+        ),
+        out,
+    )
+    tensors = load_file(max((out / "checkpoint").glob("*.safetensors")))
+    names = sorted(name for name in tensors if name.startswith("objective."))
+    return _digest([tensors[name] for name in names if ".methods." not in name])
+
+
+def _digest(arrays: list[Any]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _images(path: Path, channels: int, *, visible: bool = True) -> Path:
+    """Images of 16 x 16 pixels, three classes, 12 of 60 labels; bars that show the class, or not."""
+    import numpy as np
+
+    if path.exists():
+        return path
+    rng = np.random.default_rng(0)
+    count = 80
+    y = np.arange(count) % 3
+    x = rng.integers(0, 90, (count, channels, 16, 16)).astype(np.uint8)
+    if visible:
+        for i, of in enumerate(y):
+            x[i, :, 4 * of + 2 + i % 2] = 255
+    known = np.where(np.arange(count) < 12, y, -1)
+    np.savez(path, X=x[:60], y=known[:60], X_test=x[60:], y_test=y[60:])
+    return path
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--write", action="store_true")
+    if parser.parse_args().write:
+        RECORDED.write_text(json.dumps(in_common_mode(), indent=2) + "\n")
+    else:
+        print(json.dumps(digests(), indent=2))
