@@ -38,8 +38,8 @@ from sklearn.svm import SVC
 
 from cclp.data.load import load
 from cclp.files import check_marks, write_between, write_json
+from cclp.runs.directory import read_json
 from cclp.sklearn import CCLPClassifier
-from cclp.training.directory import read_json
 from cclp.training.machine import environment
 
 Array = NDArray[Any]

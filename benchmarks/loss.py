@@ -59,7 +59,7 @@ def transcription(z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor) -> Ten
 
 def ours(z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor) -> Tensor:
     """The loss as users call it."""
-    return cclp.cclp_loss(z_labeled, labels, z_unlabeled, num_classes=CLASSES, steps=STEPS)
+    return cclp.cclp_loss(z_labeled, labels, z_unlabeled, num_classes=CLASSES, chain_steps=STEPS)
 
 
 def forward_backward(loss: Callable[..., Tensor], n: int) -> Callable[[], None]:

@@ -18,8 +18,8 @@ import torch
 from cclp.data.load import load
 from cclp.data.splits import make_split
 from cclp.files import check_marks, write_between, write_json
+from cclp.pseudo_labels.prior import LabelGraph, comparable
 from cclp.training.machine import environment
-from cclp.training.prior import LabelGraph, comparable
 
 MARKS = "<!-- benchmarks/prior.py writes from here -->", "<!-- to here: prior -->"
 LABELS = {"mnist": 100, "fashion_mnist": 100, "svhn": 1000, "cifar10": 4000}

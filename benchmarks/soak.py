@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import torch
 
 from cclp.files import check_marks, write_between, write_json
+from cclp.runs.run import train
 from cclp.training.config import Config
 from cclp.training.machine import environment
 from cclp.training.recipe import make_recipe
-from cclp.training.run import train
 
 MARKS = "<!-- make soak writes from here -->", "<!-- to here: soak -->"
 MOST_GROWTH = 0.02
@@ -49,7 +49,7 @@ def sample(step: int) -> Sample:
 
 def soak(steps: int) -> list[Sample]:
     """Train so many steps; samples after each tenth of them."""
-    recipe = replace(make_recipe("digits", "digits"), steps=steps, unlabeled_batch=100)
+    recipe = replace(make_recipe("digits", "digits"), max_steps=steps, unlabeled_batch=100)
     config = Config(
         data="digits", recipe=recipe, labels=50, evaluate_every=EVERY, checkpoint_every=EVERY
     )

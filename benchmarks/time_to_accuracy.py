@@ -28,8 +28,8 @@ from cclp.experiments.table1 import BESIDE, FEW, PAPER, TITLES, Column
 from cclp.files import check_marks, write_between, write_bytes, write_json
 from cclp.progress import Reporter, make_reporter
 from cclp.report.figures import house_style, plain, png
+from cclp.runs.directory import Metrics, read_json
 from cclp.training.config import Config, recipe_from_json
-from cclp.training.directory import Metrics, read_json
 from cclp.training.recipe import Recipe, make_recipe
 
 FAILED = 0.03
@@ -80,9 +80,9 @@ def variants(data: str = "mnist") -> dict[str, Recipe]:
         "statistics not settled": replace(fast, settle=False),
         "10 a class + 100 unlabeled": replace(fast, per_class=10, unlabeled_batch=100),
         "half the paper's channels, 60 % of the steps": replace(
-            fast, net="mnist_half", steps=2_400
+            fast, net="mnist_half", max_steps=2_400
         ),
-        "the paper's net, a sixth of the steps": replace(fast, net="mnist", steps=670),
+        "the paper's net, a sixth of the steps": replace(fast, net="mnist", max_steps=670),
         "short": short,
     }
 
@@ -194,7 +194,7 @@ def main() -> None:
         for seed in part.seeds[: options.seeds]:
             for name in chosen:
                 path = folder / f"{file_name(name, seed)}.json"
-                recipe = replace(known[name], steps=round(part.share * known[name].steps))
+                recipe = replace(known[name], max_steps=round(part.share * known[name].max_steps))
                 if not path.exists():
                     config = Config(
                         data=part.data,

@@ -24,16 +24,16 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 import cclp
-from cclp.data.form import Dataset, Form
+from cclp.data.dataset import Dataset, InputSpec
 from cclp.data.load import load
 from cclp.files import write_json
 from cclp.progress import Reporter
+from cclp.runs.directory import create
+from cclp.runs.run import Run
 from cclp.training.config import Config
-from cclp.training.directory import create
 from cclp.training.loop import train_steps
 from cclp.training.machine import environment, fabric_precision, make_fabric
 from cclp.training.recipe import make_recipe
-from cclp.training.run import Run
 
 TARGETS = {
     "loop_over_bare": 1.03,
@@ -50,7 +50,7 @@ def random_data(name: str) -> Dataset:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 255, (10_000, *SHAPES[name]), np.uint8)
     y = np.arange(10_000) % 10
-    form = Form(tuple("0123456789"), SHAPES[name])
+    form = InputSpec(tuple("0123456789"), SHAPES[name])
     return Dataset(name, form, x, y, x[:100], y[:100], verified=False)
 
 

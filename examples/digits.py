@@ -23,16 +23,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
-from cclp.data.form import Dataset
+from cclp.data.dataset import Dataset
 from cclp.data.load import load
 from cclp.data.splits import make_split
 from cclp.files import write_bytes, write_json
 from cclp.progress import make_reporter
 from cclp.report.page import make_report
+from cclp.runs.run import train
 from cclp.training.config import Config
 from cclp.training.machine import environment
 from cclp.training.recipe import make_recipe
-from cclp.training.run import train
 
 LABELS = 50
 NAMES = {
@@ -64,7 +64,7 @@ def run(seeds: int, steps: int | None) -> dict[str, Any]:
     """Errors of every method for every seed; embeddings and a report of the first seed's runs."""
     data = load("digits")
     recipe = make_recipe("digits", "digits", all_labels=False)
-    recipe = replace(recipe, steps=steps or recipe.steps)
+    recipe = replace(recipe, max_steps=steps or recipe.max_steps)
     errors: dict[str, list[float]] = {name: [] for name in NAMES}
     embeddings: dict[str, dict[str, NDArray[Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -80,12 +80,12 @@ def run(seeds: int, steps: int | None) -> dict[str, Any]:
                     seed=seed,
                 )
                 out = Path(folder, f"{method}-{seed}")
-                command = f"cclp train digits --labels {LABELS} --method {method} --seed {seed}"
+                command = f"cclp train digits --num-labels {LABELS} --method {method} --seed {seed}"
                 with make_reporter(quiet=False) as report:
                     result = train(config, out, report, command=command)
                 errors[method].append(result["error"])
                 if seed == 0:
-                    with np.load(out / "embedding" / f"{recipe.steps:08d}.npz") as arrays:
+                    with np.load(out / "embedding" / f"{recipe.max_steps:08d}.npz") as arrays:
                         embeddings[method] = dict(arrays)
         page = make_report([Path(folder, f"{method}-0") for method in ("cclp", "supervised")])
     return {

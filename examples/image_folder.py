@@ -7,7 +7,7 @@ its name, 300 in ``unlabeled``; the error is measured on those in ``test``.
 
 The same on the command line, once the folder is there:
 
-    cclp train build/shapes/images --image-size 16 --steps 250
+    cclp train build/shapes/images --image-size 16 --max-steps 250
     cclp predict RUN build/shapes/new
 """
 
@@ -19,10 +19,10 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from cclp.progress import make_reporter
+from cclp.runs.inference import predict
+from cclp.runs.run import train
 from cclp.training.config import Config
-from cclp.training.inference import predict
 from cclp.training.recipe import make_recipe
-from cclp.training.run import train
 
 CORNERS = {"circle": 60, "square": 4, "triangle": 3}
 
@@ -32,7 +32,7 @@ def draw(shape: str, rng: np.random.Generator) -> Image.Image:
     image = Image.fromarray(rng.integers(0, 60, (32, 32, 3), dtype=np.uint8))
     x, y = rng.uniform(12, 20, 2)
     colour = tuple(rng.integers(120, 256, 3).tolist())
-    ImageDraw.Draw(image).regular_polygon(
+    ImageDraw.BatchIndices(image).regular_polygon(
         (x, y, rng.uniform(8, 12)), CORNERS[shape], rng.uniform(0, 360), fill=colour
     )
     return image
@@ -54,14 +54,14 @@ def draw_folder(folder: Path) -> None:
 
 
 def main() -> None:
-    """Draw, train without the unlabeled images and with them, predict."""
+    """BatchIndices, train without the unlabeled images and with them, predict."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/shapes"), help="a new folder")
     parser.add_argument("--steps", type=int, default=250, help="of each training")
     options = parser.parse_args()
     draw_folder(options.out)
     images = str(options.out / "images")
-    recipe = replace(make_recipe(None, images), steps=options.steps)
+    recipe = replace(make_recipe(None, images), max_steps=options.steps)
     for method in ("supervised", "cclp"):
         config = Config(images, recipe, labels=None, method=method, image_size=16)
         with make_reporter(quiet=False) as report:

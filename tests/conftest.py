@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from cclp.data.fetch import Installed, Npm
+from cclp.data.published.fetch import Installed, Npm
+from cclp.training.amx import avoid_broken_amx
+
+avoid_broken_amx()  # before any test has oneDNN read its limits
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +23,6 @@ def alone(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.delenv("CCLP_DATA", raising=False)
-    monkeypatch.setattr("cclp.data.fetch._download", nobody)
+    monkeypatch.setattr("cclp.data.published.fetch._download", nobody)
     for source in (Npm, Installed):
         monkeypatch.setattr(source, "get", nobody)

@@ -73,7 +73,7 @@ def _recipes(folder: Path) -> dict[str, str]:
     for name, data, channels in cases:
         path = _images(folder / f"images-{channels}.npz", channels)
         recipe = make_recipe(name, data, kind="images")
-        recipe = replace(recipe, steps=12, per_class=2, unlabeled_batch=16)
+        recipe = replace(recipe, max_steps=12, per_class=2, unlabeled_batch=16)
         for method in ("cclp", "supervised") if name == "fast" else ("cclp",):
             out = folder / f"{name}-{data}-{method}"
             found[f"{name} {data} {method}"] = _train(out, path, recipe, method)
@@ -82,7 +82,7 @@ def _recipes(folder: Path) -> dict[str, str]:
     path = _images(folder / "noise.npz", 3, visible=False)
     for data in ("own", "mnist"):
         recipe = make_recipe("fast", data, kind="images")
-        recipe = replace(recipe, steps=12, per_class=2, unlabeled_batch=16)
+        recipe = replace(recipe, max_steps=12, per_class=2, unlabeled_batch=16)
         found[f"fast {data} noise"] = _train(folder / f"noise-{data}", path, recipe, "cclp")
     return found
 
@@ -93,7 +93,9 @@ def _methods(folder: Path) -> dict[str, str]:
 
     found = {}
     for name in METHODS:
-        recipe = replace(make_recipe("digits", "digits"), steps=12, per_class=2, unlabeled_batch=30)
+        recipe = replace(
+            make_recipe("digits", "digits"), max_steps=12, per_class=2, unlabeled_batch=30
+        )
         out = folder / f"method-{name}"
         found[f"digits {name}"] = _train(out, "digits", recipe, name, labels=30)
     return found
@@ -127,14 +129,14 @@ def _estimators() -> dict[str, str]:
 def _train(out: Path, data: Path | str, recipe: Any, method: str, labels: int | None = None) -> str:
     from safetensors.numpy import load_file
 
+    from cclp.runs.run import train
     from cclp.training.config import Config
-    from cclp.training.run import train
 
     train(
         Config(
             data=str(data),
             recipe=recipe,
-            labels=labels,
+            num_labels=labels,
             method=method,
             accelerator="cpu",
             precision="32",
@@ -155,7 +157,7 @@ def _digest(arrays: list[Any]) -> str:
 
 
 def _images(path: Path, channels: int, *, visible: bool = True) -> Path:
-    """Images of 16 x 16 pixels, three classes, 12 of 60 labels; bars that show the class, or not."""
+    """Images of 16 x 16 pixels in three classes, 12 of 60 labeled; bars show the class, or not."""
     import numpy as np
 
     if path.exists():

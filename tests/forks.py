@@ -65,7 +65,7 @@ class Forks:
 
 def _main() -> None:
     for name in ("sklearn.datasets", "sklearn.model_selection", "cclp.cli", "cclp.report.page",
-                 "cclp.training.inference"):  # fmt: skip
+                 "cclp.runs.inference"):  # fmt: skip
         import_module(name)
 
     outputs: dict[int, tuple[Path, Path]] = {}

@@ -25,19 +25,19 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cclp.data.formats import parse_cifar, parse_idx, parse_svhn, read_content, read_npz
-from cclp.data.images import decode_all
-from cclp.data.own import load_own
-from cclp.data.tables import encode, fit_columns, read_csv
+from cclp.data.published.formats import parse_cifar, parse_idx, parse_svhn, read_content, read_npz
+from cclp.data.user.folder import load_own
+from cclp.data.user.images import decode_all
+from cclp.data.user.tables import encode, fit_columns, read_csv
 from cclp.experiments.folder import read_results
 from cclp.files import check_marks, write_between, write_json
+from cclp.pseudo_labels.prior import read_features
 from cclp.report.experiment import make_experiment_page
 from cclp.report.page import make_report
-from cclp.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from cclp.training.directory import Metrics, read_run
+from cclp.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from cclp.runs.directory import Metrics, read_run
+from cclp.runs.run import train
 from cclp.training.machine import environment
-from cclp.training.prior import read_features
-from cclp.training.run import train
 from tests.runs import cifar, idx, npz, png, svhn, tiny_config
 
 SECONDS = 20
@@ -97,7 +97,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
             own("a.npz", npz(X=np.zeros((2, 3)), y=np.array(["a", ""])), read_npz),
             own("own.npz", npz(X=np.zeros((2, 3)), y=np.array([1, 0])), load_own),
             own("a.csv", table, lambda p: encode(read_csv(p), fit_columns(read_csv(p), "kind"))),
-            own("own.csv", table, lambda p: load_own(p, label="kind")),
+            own("own.csv", table, lambda p: load_own(p, target="kind")),
             own("a.npy", features.getvalue(), lambda p: read_features(p, 2)),
             own("a.png", png(np.zeros((9, 7, 3), np.uint8)), _decode),
         )
@@ -113,7 +113,7 @@ def _decode(path: Path) -> None:
 
 
 def _of_a_run(out: Path) -> dict[str, Target]:
-    config = tiny_config(steps=4, evaluate_every=2, checkpoint_every=2)
+    config = tiny_config(max_steps=4, evaluate_every=2, checkpoint_every=2)
     train(replace(config, recipe=replace(config.recipe, unlabeled_batch=4)), out)
 
     def resumable() -> None:

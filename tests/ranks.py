@@ -19,12 +19,12 @@ from torch.nn.parallel import DistributedDataParallel
 import cclp
 from cclp.methods import METHODS, make_methods
 from cclp.nets import Net, mlp
+from cclp.pseudo_labels.prior import LabelGraph, LeftOut
+from cclp.runs.run import train
 from cclp.training.evaluation import run_net
 from cclp.training.loop import Objective
 from cclp.training.machine import make_fabric
-from cclp.training.prior import LabelGraph, LeftOut
-from cclp.training.processes import any_of, one_first, rank, together
-from cclp.training.run import train
+from cclp.training.processes import any_of, local_rank_zero_first, rank, together
 from tests.runs import tiny_config
 
 CLASSES = 3
@@ -150,7 +150,7 @@ def together_as_one() -> dict[str, Any]:
             marker.touch()
             return was_there
 
-        found["second"] = one_first(fabric, visit)
+        found["second"] = local_rank_zero_first(fabric, visit)
     return found
 
 
@@ -158,15 +158,15 @@ def methods() -> dict[str, Any]:
     """A few steps of every method; each process is told of a directory of its own."""
     found = {}
     for name in (*METHODS, "cclp+vat"):
-        config = tiny_config(steps=2, method=name, devices=2, evaluate_every=2)
+        config = tiny_config(max_steps=2, method=name, devices=2, evaluate_every=2)
         found[name] = train(config, FOLDER / f"{name}-{rank()}")["error"]
     for right in (30, 95):  # begun with labels alone, and not: as process 0 finds
-        config = tiny_config(steps=4, devices=2, evaluate_every=2)
+        config = tiny_config(max_steps=4, devices=2, evaluate_every=2)
         recipe = replace(config.recipe, prior=1.0, renew=1, teach=1.0, alone=0.5)
         setattr(LabelGraph, "leave_out", lambda _, right=right: LeftOut(right, 100))  # noqa: B010
         name = f"prior {right}"
         found[name] = train(replace(config, recipe=recipe), FOLDER / f"{name}-{rank()}")["error"]
-    config = tiny_config(steps=2, devices=2, evaluate_every=2, graph="global")
+    config = tiny_config(max_steps=2, devices=2, evaluate_every=2, graph="global")
     found["global"] = train(config, FOLDER / f"global-{rank()}")["error"]
     return found
 

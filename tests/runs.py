@@ -42,17 +42,17 @@ def write_mnist(
     return sets["train"]
 
 
-def tiny_config(*, steps: int = 12, **changes: Any) -> Config:
+def tiny_config(*, max_steps: int = 12, **changes: Any) -> Config:
     """Digits, a few steps, evaluated and saved often."""
     recipe = replace(
         make_recipe("digits", "digits", all_labels=False),
-        steps=steps,
+        max_steps=max_steps,
         per_class=2,
         unlabeled_batch=30,
         net="mlp",
     )
     settings: dict[str, Any] = {
-        "labels": 30,
+        "num_labels": 30,
         "evaluate_every": 6,
         "checkpoint_every": 4,
         "accelerator": "cpu",

@@ -102,7 +102,7 @@ def test_docs_show_the_recorded_scaling() -> None:
 
 
 def test_error_against_minutes(tmp_path: Path) -> None:
-    config = tiny_config(steps=6, evaluate_every=3)
+    config = tiny_config(max_steps=6, evaluate_every=3)
     first = time_to_accuracy.outcome(config, "a variant, 30 %", tmp_path, Reporter())
     again = time_to_accuracy.outcome(config, "a variant, 30 %", tmp_path, Reporter())
     assert again == first  # not trained again

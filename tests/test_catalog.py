@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cclp.data import catalog, fetch
-from cclp.data.catalog import CATALOG, fetch_published, location, verify_published
-from cclp.data.fetch import Archive, Installed, Npm, Source, Web
 from cclp.data.load import load
+from cclp.data.published import catalog, fetch
+from cclp.data.published.catalog import CATALOG, fetch_published, location, verify_published
+from cclp.data.published.fetch import Archive, Installed, Npm, Source, Web
 from cclp.progress import Reporter
 from tests.runs import cifar, idx, png, svhn, write_mnist
 from tests.test_cli import call
@@ -68,7 +68,7 @@ def test_digits_are_bundled_and_split_once() -> None:
     data = load("digits")
     assert data.train_x.shape == (1347, 1, 8, 8)
     assert data.test_x.shape == (450, 1, 8, 8)
-    assert data.train_x.max() == data.form.white == 16
+    assert data.train_x.max() == data.spec.white == 16
     assert data.verified
     # the split is ours: results elsewhere rest on it
     assert data.fingerprint.startswith("060862727d42")
@@ -84,7 +84,7 @@ def test_mnist_is_found_where_people_keep_it(
     data = load("mnist", tmp_path / "data")
     np.testing.assert_array_equal(data.train_x[:, 0], x)
     np.testing.assert_array_equal(data.train_y, y)
-    assert data.train_x.shape[1:] == data.form.shape == (1, 28, 28)
+    assert data.train_x.shape[1:] == data.spec.shape == (1, 28, 28)
     assert data.train_y.dtype == np.int64
     assert data.verified
 
@@ -99,7 +99,7 @@ def test_the_environment_names_the_folder(
 def test_fashion_mnist_has_the_same_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(monkeypatch, "fashion_mnist", mnist_contents(tmp_path / "FashionMNIST" / "raw"))
     data = load("fashion_mnist", tmp_path)
-    assert data.form.classes[9] == "Ankle boot"
+    assert data.spec.classes[9] == "Ankle boot"
     assert data.verified
 
 
@@ -118,7 +118,7 @@ def test_cifar10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = load("cifar10", tmp_path)
     np.testing.assert_array_equal(data.train_x, x[:10])
     np.testing.assert_array_equal(data.test_y, y[10:])
-    assert data.form.classes[3] == "cat"
+    assert data.spec.classes[3] == "cat"
 
 
 def test_svhn_of_another_make_needs_no_verify(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ server.serve_forever()
 FETCH = """
 import sys
 from pathlib import Path
-from cclp.data.fetch import Web, fetch
+from cclp.data.published.fetch import Web, fetch
 from cclp.progress import Reporter
 files = dict(pair.split("=") for pair in sys.argv[3:])
 print(fetch(files, (Web(sys.argv[1], ".gz"),), 10**6, Path(sys.argv[2]), Reporter()))

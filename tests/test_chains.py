@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import cclp
-from cclp.chains import chain_loss
+from cclp.loss.chains import chain_loss
 from tests.batches import random_batch
 
 
@@ -115,9 +115,9 @@ def test_faint_or_not_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> No
     batch = random_batch(1, labeled=20, unlabeled=20, dtype=torch.float32)
     results = []
     for visible in (True, False):
-        monkeypatch.setattr("cclp.chains.values_visible", lambda *_, visible=visible: visible)
+        monkeypatch.setattr("cclp.loss.chains.values_visible", lambda *_, visible=visible: visible)
         z = batch.z_unlabeled.clone().requires_grad_()
-        loss = cclp.cclp_loss(batch.z_labeled, batch.labels, z, num_classes=3, steps=4)
+        loss = cclp.cclp_loss(batch.z_labeled, batch.labels, z, num_classes=3, chain_steps=4)
         results.append((loss, *torch.autograd.grad(loss, z)))
     torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-7)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cclp.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from cclp.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 
 def make(step: int) -> Checkpoint:

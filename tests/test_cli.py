@@ -18,8 +18,8 @@ from tests.runs import assert_same_run, write_mnist
 from tests.test_package import modules_after
 
 SMALL = [
-    "train", "digits", "--labels", "20", "--per-class", "2", "--unlabeled-batch", "20",
-    "--steps", "600", "--evaluate-every", "200", "--checkpoint-every", "10",
+    "train", "digits", "--num-labels", "20", "--per-class", "2", "--unlabeled-batch", "20",
+    "--max-steps", "600", "--evaluate-every", "200", "--checkpoint-every", "10",
 ]  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def test_a_run_prints_its_error_and_where_it_is(
 ) -> None:
     write_mnist(tmp_path / "data")
     arguments = [
-        "train", "mnist", "--labels", "all", "--recipe", "fast", "--steps", "2", "--seed", "3",
+        "train", "mnist", "--num-labels", "all", "--recipe", "fast", "--max-steps", "2", "--seed", "3",
         "--data-dir", str(tmp_path / "data"), "--no-verify", "--out", str(tmp_path / "run"),
         "--per-class", "1", "--unlabeled-batch", "2",
     ]  # fmt: skip
@@ -113,7 +113,7 @@ def test_default_directory_says_what_the_run_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert call(*SMALL[:6], "--steps", "1", "--quiet", "--method", "supervised") == 0
+    assert call(*SMALL[:6], "--max-steps", "1", "--quiet", "--method", "supervised") == 0
     assert (tmp_path / "runs" / "digits-20-digits-supervised-seed0" / "result.json").exists()
 
 
@@ -125,23 +125,23 @@ def test_default_directory_says_what_the_run_is(
             "data must be one of digits, mnist, fashion_mnist, svhn, cifar10, a ",
         ),
         ("train --labesl 5", "No such option"),
-        ("train --labels few", "must be a number or 'all', got 'few'"),
-        ("train --labels 3", "labels must be from 10 (one per class) to 1347 (all), got 3"),
-        ("train --labels 1", "labels must be at least 2"),
+        ("train --num-labels few", "must be a number or 'all', got 'few'"),
+        ("train --num-labels 3", "labels must be from 10 (one per class) to 1347 (all), got 3"),
+        ("train --num-labels 1", "labels must be at least 2"),
         ("train --recipe paper", "recipe 'paper' is for mnist, svhn and cifar10"),
         ("train mnist --recipe digits", "recipe 'digits' is for digits, got data 'mnist'"),
         ("train mnist --quiet", "mnist: could not fetch train-images-idx3-ubyte, train-labels"),
         ("train mnist --quiet --data-dir nowhere", "no connection"),
-        ("train --steps 0", "steps must be at least 1"),
+        ("train --max-steps 0", "max_steps must be at least 1"),
         ("train --image-size 2000", "image_size must be at most 1024, got 2000"),
-        ("train --steps many", "'many' is not a valid integer"),
+        ("train --max-steps many", "'many' is not a valid integer"),
         (
             "train --method ccpl",
             "several with + between them, got 'ccpl'",
         ),
         ("train --held-out 2000", "held_out must be from 0 to 1337, got 2000"),
         ("train --resume nowhere", "nowhere is not a run directory"),
-        ("train --resume nowhere --steps 3", "everything from the run: leave out --steps"),
+        ("train --resume nowhere --max-steps 3", "everything from the run: leave out --max-steps"),
         ("train digits --resume nowhere", "everything from the run: leave out data"),
         ("train --method supervised --weight 2", "--weight has no effect with supervised"),
         ("train --method vat --chain-steps 2", "--chain-steps has no effect with --method vat"),
@@ -200,9 +200,17 @@ def test_a_diverging_run_ends_with_code_1(
 def test_help_teaches_and_loads_nothing_heavy(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("train", "--help") == 0
     text = capsys.readouterr().out
-    for flag in ("--labels", "--method", "--recipe", "--seed", "--out", "--resume", "--data-dir"):
+    for flag in (
+        "--num-labels",
+        "--method",
+        "--recipe",
+        "--seed",
+        "--out",
+        "--resume",
+        "--data-dir",
+    ):
         assert flag in text
-    assert "cclp train mnist --labels 100 --steps 9000" in text
+    assert "cclp train mnist --num-labels 100 --max-steps 9000" in text
     assert call() == 2  # no command: the help, as an error
     assert "train" in capsys.readouterr().out
     assert call("--version") == 0
@@ -240,11 +248,11 @@ def test_the_options_are_these() -> None:
     """A new option is a decision: it is written down here too."""
     assert sorted(option for parameter in train.params for option in parameter.opts) == [
         "--accelerator", "--bandwidth", "--chain-steps", "--checkpoint-every", "--data-dir",
-        "--devices", "--evaluate-every", "--graph", "--held-out", "--image-size", "--label",
-        "--labeled-batch", "--labels", "--learning-rate", "--method", "--net", "--no-verify",
+        "--devices", "--evaluate-every", "--graph", "--held-out", "--image-size", "--target",
+        "--labeled-batch", "--num-labels", "--learning-rate", "--method", "--net", "--no-verify",
         "--normalization", "--out", "--per-class", "--precision", "--prior", "--prior-features",
         "--quiet", "--recipe", "--resume", "--seed", "--setting", "--similarity", "--skip-bad",
-        "--steps", "--strategy", "--tensorboard", "--unlabeled-batch", "--weight", "data",
+        "--max-steps", "--strategy", "--tensorboard", "--unlabeled-batch", "--weight", "data",
     ]  # fmt: skip
 
 

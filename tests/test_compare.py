@@ -9,19 +9,29 @@ from typing import Any
 import pytest
 
 from cclp.experiments.compare import compare, markdown, write_results
-from cclp.training.run import Stopped
+from cclp.runs.run import Stopped
 from tests.runs import tiny_config, write_mnist
 from tests.test_cli import call
 from tests.test_run import Heard, after
 
 METHODS = ["supervised", "cclp", "entropy"]
-COMMAND = ["compare", "digits", "--labels", "20", "--steps", "10", "--seeds", "2", "--quiet"]
+COMMAND = [
+    "compare",
+    "digits",
+    "--num-labels",
+    "20",
+    "--max-steps",
+    "10",
+    "--seeds",
+    "2",
+    "--quiet",
+]
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("compare") / "out"
-    compare(tiny_config(steps=10), METHODS, [3, 4], out)
+    compare(tiny_config(max_steps=10), METHODS, [3, 4], out)
     return out
 
 
@@ -71,7 +81,7 @@ def test_runs_differ_in_method_and_seed_only(done: Path) -> None:
 
 def test_a_stopped_comparison_ends_as_an_undisturbed_one(done: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    config = tiny_config(steps=10)
+    config = tiny_config(max_steps=10)
     for steps in (4, 13):
         with pytest.raises(Stopped):
             compare(config, METHODS, [3, 4], out, should_stop=after(steps))
@@ -87,12 +97,12 @@ def test_a_stopped_comparison_ends_as_an_undisturbed_one(done: Path, tmp_path: P
 
 def test_other_settings_need_another_directory(done: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds a comparison with other settings"):
-        compare(tiny_config(steps=11), METHODS, [3], done)
+        compare(tiny_config(max_steps=11), METHODS, [3], done)
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(ValueError, match="exists and is no comparison"):
-        compare(tiny_config(steps=10), METHODS, [3], tmp_path)
+        compare(tiny_config(max_steps=10), METHODS, [3], tmp_path)
     with pytest.raises(ValueError, match="methods must be different"):
-        compare(tiny_config(steps=10), ["cclp", "cclp"], [3], tmp_path / "new")
+        compare(tiny_config(max_steps=10), ["cclp", "cclp"], [3], tmp_path / "new")
 
 
 def test_a_comparison_begun_before_settings_had_a_name_goes_on(done: Path, tmp_path: Path) -> None:
@@ -103,7 +113,7 @@ def test_a_comparison_begun_before_settings_had_a_name_goes_on(done: Path, tmp_p
         assert about["config"].pop("settings") == {}
         path.write_text(json.dumps({**about, "config": {**about["config"], "weights": {}}}))
     shutil.rmtree(out / "runs" / "cclp-seed4")
-    assert [row.errors for row in compare(tiny_config(steps=10), METHODS, [3, 4], out)] == [
+    assert [row.errors for row in compare(tiny_config(max_steps=10), METHODS, [3, 4], out)] == [
         row.errors for row in write_results(done, METHODS)
     ]
 
@@ -119,7 +129,7 @@ def test_a_method_that_diverges_is_a_result(tmp_path: Path) -> None:
     bang = f"{own}:Bang"
     for _ in range(2):  # going on with it does not end there either
         report = Heard()
-        rows = compare(tiny_config(steps=2), [bang, "cclp"], [3], tmp_path / "out", report)
+        rows = compare(tiny_config(max_steps=2), [bang, "cclp"], [3], tmp_path / "out", report)
         assert [(len(row.errors), row.diverged) for row in rows] == [(0, (3,)), (1, ())]
         assert "bang = nan" in " ".join(report.said)
         assert (
@@ -168,8 +178,8 @@ def test_mistakes(
 
 def test_nobody_has_a_prior_unless_asked_for(tmp_path: Path) -> None:
     write_mnist(tmp_path / "data")
-    common = ["compare", "mnist", "--methods", "supervised", "--seeds", "1", "--steps", "1"]
-    common += ["--labels", "20", "--data-dir", str(tmp_path / "data"), "--no-verify", "--quiet"]
+    common = ["compare", "mnist", "--methods", "supervised", "--seeds", "1", "--max-steps", "1"]
+    common += ["--num-labels", "20", "--data-dir", str(tmp_path / "data"), "--no-verify", "--quiet"]
     for name, given in (("short", []), ("fast", ["--recipe", "fast"])):
         assert call(*common, *given, "--out", str(tmp_path / name)) == 0
         about = json.loads((tmp_path / name / "compare.json").read_text())

@@ -39,7 +39,16 @@ def test_the_wheel_trains_without_the_repository(built: Path, tmp_path: Path) ->
 
     assert run("-c", "import cclp; print(cclp.__file__)").startswith(str(tmp_path / "installed"))
     assert run("-m", "cclp", "--version").split()[-1] == cclp.__version__
-    small = ["--steps", "10", "--labels", "20", "--per-class", "2", "--unlabeled-batch", "20"]
+    small = [
+        "--max-steps",
+        "10",
+        "--num-labels",
+        "20",
+        "--per-class",
+        "2",
+        "--unlabeled-batch",
+        "20",
+    ]
     assert run("-m", "cclp", "train", "digits", *small, "--out", "run").startswith("error ")
     assert "run/report.html" in run("-m", "cclp", "report", "run")
 

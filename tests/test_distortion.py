@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-import cclp.training.distortion as module
-import cclp.training.gradients as gradients
-from cclp.training.distortion import REACH, bent_distances
-from cclp.training.gradients import steepest_gradients
-from cclp.training.prior import _search, comparable
+import cclp.pseudo_labels.distortion as module
+import cclp.pseudo_labels.features as gradients
+from cclp.pseudo_labels.distortion import REACH, distortion_distances
+from cclp.pseudo_labels.features import steepest_gradients
+from cclp.pseudo_labels.prior import _search, comparable
 
 
 def digits(count: int) -> NDArray[np.float64]:
@@ -24,7 +24,7 @@ def digits(count: int) -> NDArray[np.float64]:
 def to_all(images: NDArray[Any]) -> NDArray[np.float32]:
     """Distances from every image to every one."""
     everyone = np.arange(len(images))
-    there, back = bent_distances(images, everyone, np.tile(everyone, (len(images), 1)))
+    there, back = distortion_distances(images, everyone, np.tile(everyone, (len(images), 1)))
     np.testing.assert_array_equal(back, there.T)
     return there
 
@@ -76,17 +76,17 @@ def test_contrast_brightness_and_sign_do_not_count() -> None:
 
 def test_any_number_of_pairs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     images, index = digits(7), np.array([[1, 2, 3]] * 7)  # most of the ways back must be gone too
-    whole = bent_distances(images, np.arange(7), index)
+    whole = distortion_distances(images, np.arange(7), index)
     monkeypatch.setattr(module, "_PAIRS", 1)
     monkeypatch.setattr(gradients, "_BATCH", 2)
-    np.testing.assert_allclose(bent_distances(images, np.arange(7), index), whole, rtol=1e-6)
+    np.testing.assert_allclose(distortion_distances(images, np.arange(7), index), whole, rtol=1e-6)
     turned = np.arange(7)[::-1].copy()
-    np.testing.assert_allclose(bent_distances(images[::-1], turned, index), whole, rtol=1e-6)
+    np.testing.assert_allclose(distortion_distances(images[::-1], turned, index), whole, rtol=1e-6)
 
 
 def test_the_way_back_is_the_way_there_of_the_other() -> None:
     images, index = digits(6), np.array([[1, 4], [0, 2], [3, 5], [1, 2], [0, 3], [2, 1]])
-    there, back = bent_distances(images, np.arange(6), index)
+    there, back = distortion_distances(images, np.arange(6), index)
     every_way = to_all(images)
     np.testing.assert_allclose(there, np.take_along_axis(every_way, index, 1), rtol=1e-6)
     np.testing.assert_allclose(back, np.take_along_axis(every_way.T, index, 1), rtol=1e-6)
@@ -105,7 +105,7 @@ def test_neighbours_share_a_class_more_often_than_by_gradients() -> None:
     """Nearest of sixteen candidates, all labels known."""
     images, y = digits(1797), load_digits().target
     _, index = _search(comparable(images), 16)
-    there, back = bent_distances(images, np.arange(1797), index)
+    there, back = distortion_distances(images, np.arange(1797), index)
     for distance in (there, back, there + back):
         nearest = index[np.arange(1797), distance.argmin(1)]
         assert (y[nearest] != y).sum() < (y[index[:, 0]] != y).sum()

@@ -36,7 +36,7 @@ def test_digits(
     assert (tmp_path / "digits.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "report.html").read_text()
     assert "2 runs compared" in page
-    assert "cclp train digits --labels 50 --method cclp --seed 0" in page
+    assert "cclp train digits --num-labels 50 --method cclp --seed 0" in page
     printed = capsys.readouterr().out
     assert "LabelSpreading (scikit-learn)" in printed
     assert f"Report, for a browser: {tmp_path}/report.html" in printed

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from cclp.data.load import load
+from cclp.runs.export import export, load_exported, markdown
+from cclp.runs.inference import open_run
+from cclp.runs.run import Stopped, train
 from cclp.training.evaluation import run_net
-from cclp.training.export import export, load_exported, markdown
-from cclp.training.inference import open_run
 from cclp.training.recipe import make_recipe
-from cclp.training.run import Stopped, train
 from tests.runs import own_table, tiny_config, write_mnist
 from tests.test_cli import call
 
@@ -33,9 +33,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A run of a convolutional network on whitened images, and its data."""
     folder = tmp_path_factory.mktemp("export")
     write_mnist(folder / "mnist")
-    recipe = replace(make_recipe("fast", "mnist"), steps=3, per_class=2, prior=0.0, renew=0)
+    recipe = replace(make_recipe("fast", "mnist"), max_steps=3, per_class=2, prior=0.0, renew=0)
     config = replace(
-        tiny_config(labels=20, normalization="zca", data_dir=str(folder), verify=False),
+        tiny_config(num_labels=20, normalization="zca", data_dir=str(folder), verify=False),
         data="mnist",
         recipe=replace(recipe, unlabeled_batch=10),
     )
@@ -94,7 +94,7 @@ def test_the_command_writes_a_card(
 
 def test_a_table_and_a_run_that_is_not_finished(tmp_path: Path) -> None:
     own_table(tmp_path / "mine.csv")
-    config = replace(tiny_config(labels=None), data=str(tmp_path / "mine.csv"), label="kind")
+    config = replace(tiny_config(num_labels=None), data=str(tmp_path / "mine.csv"), label="kind")
     with pytest.raises(Stopped):
         train(config, tmp_path / "run", should_stop=lambda: True)
     card = export(tmp_path / "run", tmp_path / "out", "safetensors")

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cclp.training.checkpoint import load_checkpoint
+from cclp.runs.checkpoint import load_checkpoint
 from tests.forks import Ended, Forks
 from tests.runs import assert_same_run, last_weights, own_folder
 
 KILLS = 20
 SMALL = [
-    "train", "digits", "--labels", "20", "--per-class", "2", "--unlabeled-batch", "20",
-    "--steps", "300", "--evaluate-every", "50", "--checkpoint-every", "5", "--quiet",
+    "train", "digits", "--num-labels", "20", "--per-class", "2", "--unlabeled-batch", "20",
+    "--max-steps", "300", "--evaluate-every", "50", "--checkpoint-every", "5", "--quiet",
 ]  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def test_files_that_may_not_be_read(forks: Forks, whole: Path, tmp_path: Path) -
     table.write_text("size,kind\n1,a\n2,b\n")
     table.chmod(0)
     ended = forks.run(
-        "train", str(table), "--label", "kind", "--out", str(tmp_path / "run"), as_anyone=True
+        "train", str(table), "--target", "kind", "--out", str(tmp_path / "run"), as_anyone=True
     )
     refused(ended, "Permission denied", str(table))
     run = tmp_path / "copy"
@@ -182,7 +182,7 @@ def test_data_that_changed_behind_the_cache(forks: Forks, tmp_path: Path) -> Non
     """Another image of the same size and time as the one that was decoded."""
     folder, out = own_folder(tmp_path / "photos"), tmp_path / "run"
     begin = [
-        "train", str(folder), "--per-class", "2", "--unlabeled-batch", "4", "--steps", "40",
+        "train", str(folder), "--per-class", "2", "--unlabeled-batch", "4", "--max-steps", "40",
         "--image-size", "8", "--checkpoint-every", "1", "--out", str(out), "--quiet",
     ]  # fmt: skip
     assert forks.run(*begin, signal_at=(signal.SIGKILL, 20, str(out))).code == -signal.SIGKILL
@@ -240,11 +240,11 @@ def test_nothing_asks_for_the_network(forks: Forks, tmp_path: Path) -> None:
     """But for what fetches data, and several processes that talk to each other."""
     out, table = tmp_path / "run", tmp_path / "mine.csv"
     table.write_text("size,kind\n" + "".join(f"{n},{'ab'[n % 2]}\n" for n in range(40)))
-    few = ["--per-class", "2", "--unlabeled-batch", "10", "--steps", "4"]
+    few = ["--per-class", "2", "--unlabeled-batch", "10", "--max-steps", "4"]
     for arguments in (
         ["--version"],
-        ["train", "digits", "--labels", "20", *few, "--out", str(tmp_path / "digits")],
-        ["train", str(table), "--label", "kind", "--labels", "4", *few, "--out", str(out)],
+        ["train", "digits", "--num-labels", "20", *few, "--out", str(tmp_path / "digits")],
+        ["train", str(table), "--target", "kind", "--num-labels", "4", *few, "--out", str(out)],
         ["train", "--resume", str(out)],
         ["evaluate", str(out)],
         ["predict", str(out), str(table)],

@@ -62,7 +62,7 @@ def test_loss_and_gradient_are_finite(layout: str, similarity: str, dtype: torch
             labels,
             z[len(labels) :],
             num_classes=3,
-            steps=steps,
+            chain_steps=steps,
             similarity=similarity,
             propagation=propagation,  # type: ignore[arg-type]
         )
@@ -87,7 +87,7 @@ def test_all_norms_in_one_batch_and_labels_of_all_sizes(
         labels = small / small.sum(1, keepdim=True)
         for steps in (2, 20):
             loss = cclp.cclp_loss(
-                z[:8], labels, z[8:], num_classes=3, steps=steps, similarity=similarity
+                z[:8], labels, z[8:], num_classes=3, chain_steps=steps, similarity=similarity
             )
             (gradient,) = torch.autograd.grad(loss, z)
             assert loss.isfinite(), seed
@@ -98,6 +98,6 @@ def test_all_norms_in_one_batch_and_labels_of_all_sizes(
 def test_long_chains_with_many_classes_do_not_underflow(classes: int) -> None:
     """All points in one spot: chains of 20 moves shrink to C^-19 / N, below float32's range."""
     z = torch.zeros(classes, 2, requires_grad=True)
-    loss = cclp.cclp_loss(z, torch.arange(classes), None, num_classes=classes, steps=20)
+    loss = cclp.cclp_loss(z, torch.arange(classes), None, num_classes=classes, chain_steps=20)
     expected = torch.tensor(classes).log() * (1 + 19 / 2)
     torch.testing.assert_close(loss.detach(), expected, rtol=1e-5, atol=0)

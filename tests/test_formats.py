@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 
-from cclp.data.formats import (
+from cclp.data.published.formats import (
     npz_shapes,
     parse_cifar,
     parse_idx,
@@ -21,8 +21,8 @@ from cclp.data.formats import (
     read_content,
     read_npz,
 )
-from cclp.data.own import load_own
-from cclp.data.tables import encode, fit_columns, read_csv
+from cclp.data.user.folder import load_own
+from cclp.data.user.tables import encode, fit_columns, read_csv
 from tests.runs import cifar, idx, npz, svhn
 
 PATH = Path("some/file")
@@ -168,7 +168,7 @@ SAMPLES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
     "own.npz": (npz(X=np.zeros((2, 3)), y=np.array([1, 0])), lambda path: load_own(path)),
     "own.csv": (
         b"size;colour;kind\n1,5;red;a\n2;blue;b\n;red;b\n",
-        lambda path: load_own(path, label="kind"),
+        lambda path: load_own(path, target="kind"),
     ),
 }
 

@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from cclp.data.load import load
-from cclp.training.gradients import gradient_components, gradient_histograms
-from cclp.training.prior import LabelGraph, comparable
+from cclp.pseudo_labels.features import hog_components, hog_features
+from cclp.pseudo_labels.prior import LabelGraph, comparable
 
 
 def edges(angle: float, side: int = 24, channels: int = 1) -> NDArray[np.float64]:
@@ -18,7 +18,7 @@ def edges(angle: float, side: int = 24, channels: int = 1) -> NDArray[np.float64
 
 def directions(image: NDArray[np.float64]) -> NDArray[np.float32]:
     """How much of each direction there is, without place."""
-    squares = gradient_histograms(image).reshape(8, -1) ** 2
+    squares = hog_features(image).reshape(8, -1) ** 2
     return np.asarray(squares.sum(1) / squares.sum())
 
 
@@ -32,9 +32,9 @@ def test_a_direction_is_counted_where_it_belongs() -> None:
 
 def test_contrast_brightness_and_sign_do_not_count() -> None:
     image = np.random.default_rng(0).integers(50, 100, (2, 3, 20, 28))
-    plain = gradient_histograms(image)
+    plain = hog_features(image)
     for other in (2 * image, image + 90, 255 - image):
-        np.testing.assert_allclose(gradient_histograms(other), plain, atol=2e-3)
+        np.testing.assert_allclose(hog_features(other), plain, atol=2e-3)
     np.testing.assert_allclose((plain**4).sum(1), 1, rtol=1e-5)
 
 
@@ -42,28 +42,28 @@ def test_the_steepest_channel_counts() -> None:
     image = np.zeros((1, 3, 24, 24))
     image[:, 1] = edges(0.3)[0]
     image[:, 2] = 0.5 * edges(0.3)[0]
-    np.testing.assert_allclose(gradient_histograms(image), gradient_histograms(edges(0.3)))
+    np.testing.assert_allclose(hog_features(image), hog_features(edges(0.3)))
 
 
 def test_large_images_are_shrunk() -> None:
     small, large = edges(0.7, 32), edges(0.7, 32).repeat(4, 2).repeat(4, 3)
-    np.testing.assert_allclose(gradient_histograms(large), gradient_histograms(small), atol=1e-4)
-    assert gradient_histograms(np.zeros((1, 3, 400, 50))).shape == (1, 8 * 16 * 2)
+    np.testing.assert_allclose(hog_features(large), hog_features(small), atol=1e-4)
+    assert hog_features(np.zeros((1, 3, 400, 50))).shape == (1, 8 * 16 * 2)
 
 
 def test_blank_images_are_finite() -> None:
-    np.testing.assert_array_equal(gradient_histograms(np.full((2, 1, 28, 28), 7, np.uint8)), 0)
+    np.testing.assert_array_equal(hog_features(np.full((2, 1, 28, 28), 7, np.uint8)), 0)
 
 
 def test_components_of_a_sample_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     x = load("digits").train_x.reshape(-1, 1, 8, 8)[:300].repeat(2, 2).repeat(2, 3)
-    few = gradient_components(x, 64, np.arange(40))
+    few = hog_components(x, 64, np.arange(40))
     assert few.shape == (40, 40)
-    histograms = gradient_histograms(x)
+    histograms = hog_features(x)
     exact = ((histograms[:, None] - histograms[:40]) ** 2).sum(2).ravel()
     for most, sampled, least in ((300, 300, 0.9999), (64, 300, 0.95), (64, 150, 0.95)):
-        monkeypatch.setattr("cclp.training.gradients._SAMPLED", sampled)
-        z = gradient_components(x, most, np.arange(len(x)))
+        monkeypatch.setattr("cclp.pseudo_labels.features._SAMPLED", sampled)
+        z = hog_components(x, most, np.arange(len(x)))
         assert z.shape == (300, most)
         close = ((z[:, None] - z[:40]) ** 2).sum(2).ravel()
         assert np.corrcoef(close, exact)[0, 1] > least
@@ -71,7 +71,7 @@ def test_components_of_a_sample_are_those_of_all(monkeypatch: pytest.MonkeyPatch
 
 def test_copies_stay_copies_and_blank_images_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     x = load("digits").train_x.reshape(-1, 1, 8, 8)[:60].repeat(2, 2).repeat(2, 3)
-    monkeypatch.setattr("cclp.training.gradients._BATCH", 50)
+    monkeypatch.setattr("cclp.pseudo_labels.features._BATCH", 50)
     points = comparable(np.concatenate([x, x[::-1], x]))
     assert len(np.unique(points, axis=0)) < 70  # but for the border of a rounding
     blank = LabelGraph(np.full((5, 1, 20, 20), 3), np.array([0, 1, -1, -1, -1]), 2).spread()

@@ -27,7 +27,7 @@ def test_distance_to_ideal_is_loss_minus_entropy_of_t() -> None:
     """All points in one spot: the loss is ln N + ½(S-1) ln C, T of soft labels is uniform."""
     z = torch.zeros(12, 2, dtype=torch.float64)
     labels = torch.full((12, 3), 1 / 3).double()
-    health = cclp.graph_health(z, labels, None, num_classes=3, steps=5)
+    health = cclp.graph_health(z, labels, None, num_classes=3, chain_steps=5)
     assert health.distance_to_ideal == pytest.approx(2 * math.log(3), rel=1e-6)
 
 

@@ -18,17 +18,17 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from cclp.data import fetch, formats
-from cclp.data.formats import parse_cifar, parse_idx, parse_svhn, read_content, read_npz
-from cclp.data.images import decode_all
-from cclp.data.own import load_own
+from cclp.data.published import fetch, formats
+from cclp.data.published.formats import parse_cifar, parse_idx, parse_svhn, read_content, read_npz
+from cclp.data.user.folder import load_own
+from cclp.data.user.images import decode_all
 from cclp.experiments.folder import read_results
+from cclp.pseudo_labels import prior
+from cclp.pseudo_labels.prior import read_features
 from cclp.report.page import make_report
-from cclp.training import prior
-from cclp.training.checkpoint import load_checkpoint
-from cclp.training.inference import evaluate
-from cclp.training.prior import read_features
-from cclp.training.run import resume, train
+from cclp.runs.checkpoint import load_checkpoint
+from cclp.runs.inference import evaluate
+from cclp.runs.run import resume, train
 from tests.runs import npz, tiny_config
 from tests.test_cli import call
 
@@ -57,7 +57,7 @@ def test_the_trap_works(tmp_path: Path) -> None:
 
 READERS: dict[str, Callable[[Path], object]] = {
     "a.npz": load_own,
-    "a.csv": lambda path: load_own(path, label="kind"),
+    "a.csv": lambda path: load_own(path, target="kind"),
     "a.npy": lambda path: read_features(path, 1),
     "a.idx": lambda path: parse_idx(read_content(path), path, 3),
     "a.mat": lambda path: parse_svhn(read_content(path), path),
@@ -211,8 +211,8 @@ def test_names_that_begin_formulas_are_written_as_text(
     monkeypatch.chdir(tmp_path)
     lines = [f"{n},{('=1+1', '-1')[n % 2]}" for n in range(40)]
     Path("=mine.csv").write_text("\n".join(["size,kind", *lines]) + "\n")
-    few = ["--per-class", "2", "--unlabeled-batch", "8", "--steps", "20", "--quiet"]
-    assert call("train", "=mine.csv", "--label", "kind", *few, "--out", "run") == 0
+    few = ["--per-class", "2", "--unlabeled-batch", "8", "--max-steps", "20", "--quiet"]
+    assert call("train", "=mine.csv", "--target", "kind", *few, "--out", "run") == 0
     assert call("predict", "run", "=mine.csv", "--out", "p.csv") == 0
     with open("p.csv", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 from cclp.commands.train import make_config
 from cclp.data.load import load
 from cclp.methods import METHODS
-from cclp.training.inference import evaluate, open_run, predict
-from cclp.training.run import Stopped, resume, train
+from cclp.runs.inference import evaluate, open_run, predict
+from cclp.runs.run import Stopped, resume, train
 from tests.runs import last_weights, own_folder, own_table, png, tiny_config
 from tests.test_cli import call
 from tests.test_run import Heard, after
 
-FAST = ["--quiet", "--steps", "8", "--per-class", "2", "--unlabeled-batch", "8", "--seed", "5"]
+FAST = ["--quiet", "--max-steps", "8", "--per-class", "2", "--unlabeled-batch", "8", "--seed", "5"]
 
 MINE = """
 from pathlib import Path
@@ -70,7 +70,7 @@ class Other:
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "digits"
-    train(tiny_config(steps=40), out)
+    train(tiny_config(max_steps=40), out)
     return out
 
 
@@ -219,7 +219,7 @@ def test_tables_and_arrays_from_training_to_prediction(
 ) -> None:
     own_table(tmp_path / "t.csv")
     run = tmp_path / "run"
-    arguments = ["train", str(tmp_path / "t.csv"), "--label", "kind", "--out", str(run), *FAST]
+    arguments = ["train", str(tmp_path / "t.csv"), "--target", "kind", "--out", str(run), *FAST]
     assert call(*arguments) == 0
     assert "on 4 samples (held-out training set), 16 labels" in capsys.readouterr().out
     (tmp_path / "new.csv").write_text("colour,amount\nred,0\nblue,6\nviolet,\n")
@@ -245,7 +245,7 @@ def test_tables_and_arrays_from_training_to_prediction(
 def test_nothing_to_measure_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own_table(tmp_path / "t.csv")
     run = tmp_path / "run"
-    arguments = ["train", str(tmp_path / "t.csv"), "--label", "kind", "--held-out", "0"]
+    arguments = ["train", str(tmp_path / "t.csv"), "--target", "kind", "--held-out", "0"]
     assert call(*arguments, "--out", str(run), *FAST) == 0
     assert capsys.readouterr().out.startswith("error not measured, 20 labels, 8 steps")
     assert json.loads((run / "result.json").read_text())["error"] is None
@@ -262,7 +262,7 @@ def test_code_of_the_users_own(mine: Path, capsys: pytest.CaptureFixture[str]) -
     own_table(mine / "t.csv")
     run = mine / "run"
     code = ["--net", "mine:make_net", "--method", "mine:Spread"]
-    arguments = ["train", "t.csv", "--label", "kind", "--out", str(run), *code, *FAST]
+    arguments = ["train", "t.csv", "--target", "kind", "--out", str(run), *code, *FAST]
     assert call(*arguments) == 0
     assert (mine / "imported").exists()
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -321,7 +321,7 @@ def test_a_run_directory_cannot_name_code(mine: Path, digits: Path) -> None:
         ("--method mine:make_none", "method 'mine:make_none' failed: TypeError"),
         ("--net nowhere:make_net", "cannot be imported: ModuleNotFoundError"),
         ("--net mine:", "net must be 'my_file:name', got 'mine:'"),
-        ("--net mlpp", "net must be one of 'mnist', 'mnist_half', 'mnist_small', 'svhn', "),
+        ("--net mlpp", "net must be one of mnist, svhn, cifar, "),
         ("--net mine:make_list", "must take (shape, num_classes) and give a torch.nn.Module"),
         ("--net mine:make_wrong", "logits (2, 10), got (2, 4) and (2, 11)"),
         ("--method mine:Other", "must be a subclass of cclp.methods.base.Method, got Other"),
@@ -388,8 +388,8 @@ def test_evaluation_wants_the_data_the_run_began_with(
     (run / "result.json").unlink()
     assert call("train", "--resume", str(run), "--data-dir", str(moved), "--quiet") == 0
     capsys.readouterr()
-    assert call("evaluate", str(run), "--label", "kind") == 2
-    assert "--label has no effect without DATA" in capsys.readouterr().err
+    assert call("evaluate", str(run), "--target", "kind") == 2
+    assert "--target has no effect without DATA" in capsys.readouterr().err
     (moved / "dark" / "0.jpg").unlink()
     with pytest.raises(ValueError, match="moved has changed since the run began"):
         evaluate(run, data_dir=moved)
@@ -428,7 +428,7 @@ def test_a_damaged_configuration_is_one_line(
 
 def test_own_data_train_bit_for_bit_after_a_stop(tmp_path: Path) -> None:
     photos = own_folder(tmp_path / "photos")
-    config = make_config(str(photos), image_size=8, steps=4, per_class=2, unlabeled_batch=4)
+    config = make_config(str(photos), image_size=8, max_steps=4, per_class=2, unlabeled_batch=4)
     with pytest.raises(Stopped):
         train(config, tmp_path / "stopped", should_stop=after(2))
     resume(tmp_path / "stopped", Heard())
@@ -440,7 +440,7 @@ def test_own_data_train_bit_for_bit_after_a_stop(tmp_path: Path) -> None:
 def test_every_method_trains_resumes_bit_for_bit_and_is_evaluated_as_it_was(
     method: str, tmp_path: Path
 ) -> None:
-    config = tiny_config(steps=5, method=method, checkpoint_every=2)
+    config = tiny_config(max_steps=5, method=method, checkpoint_every=2)
     with pytest.raises(Stopped):
         train(config, tmp_path / "stopped", should_stop=after(3))
     result = resume(tmp_path / "stopped", Heard())
@@ -462,7 +462,7 @@ def test_weights_reach_the_methods(tmp_path: Path) -> None:
     terms = []
     for weight in (1.0, 0.5):
         config = tiny_config(
-            steps=1,
+            max_steps=1,
             method="entropy+cclp",
             settings={"entropy": {"weight": weight}, "cclp": {"weight": 2 * weight}},
         )
@@ -475,8 +475,8 @@ def test_weights_reach_the_methods(tmp_path: Path) -> None:
 
 def test_settings_reach_the_methods_from_the_command_line(tmp_path: Path) -> None:
     """VAT + Ent, and a CCLP of the paper's footnote."""
-    given = "--method vat+cclp --setting vat.entropy=0.1 --setting cclp.propagation=symmetric"
-    given += " --setting cclp.detach_posteriors=false --setting cclp.steps=2"
+    given = "--method vat+cclp --setting vat.entropy=0.1 --setting cclp.loss.propagation=symmetric"
+    given += " --setting cclp.detach_posteriors=false --setting cclp.chain_steps=2"
     assert call("train", "digits", *given.split(), "--out", str(tmp_path / "run"), *FAST) == 0
     line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert line["vat_entropy"] > 0

@@ -27,7 +27,7 @@ from cclp.lab import playground
 from cclp.lab.export import make_page, read_link
 from cclp.lab.run import RunView
 from cclp.lab.scene import NONE, Settings, Start, begin, read_scene
-from cclp.training import run as training
+from cclp.runs import run as training
 from tests.browser import chromium, clean_page, server
 from tests.runs import tiny_config
 
@@ -78,7 +78,7 @@ def test_forces_are_minus_the_gradients_of_the_losses() -> None:
     labeled, free = scene.labels != NONE, scene.labels == NONE
     graph: dict[str, Any] = {"similarity": "euclidean", "bandwidth": 0.15}
     parts = z[labeled], scene.labels[labeled], z[free]
-    loss = cclp.cclp_loss(*parts, num_classes=2, steps=3, **graph)
+    loss = cclp.cclp_loss(*parts, num_classes=2, chain_steps=3, **graph)
     (gradient,) = torch.autograd.grad(loss, z)
     torch.testing.assert_close(found.forces["cclp"], -0.5 * gradient)
     assert found.losses["cclp"] == pytest.approx(loss.item())

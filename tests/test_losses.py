@@ -50,7 +50,7 @@ def _loss(batch: Embedded, **options: Any) -> Tensor:
 def test_as_printed_is_the_paper(options: dict[str, Any], steps: int) -> None:
     for seed, unlabeled in ((0, 12), (1, 1), (2, 0)):
         batch = random_batch(seed, unlabeled=unlabeled)
-        loss = cclp.CCLPLoss.as_printed(batch.num_classes, steps=steps, **options)(*batch[:3])
+        loss = cclp.CCLPLoss.as_printed(batch.num_classes, chain_steps=steps, **options)(*batch[:3])
         expected = reference.cclp_as_printed(*batch.arrays, steps, **_for_reference(options))
         assert loss.item() == pytest.approx(expected, rel=1e-10)
 
@@ -60,7 +60,9 @@ def test_as_printed_is_the_paper(options: dict[str, Any], steps: int) -> None:
 def test_as_released_is_the_released_code(options: dict[str, Any], steps: int) -> None:
     for seed, unlabeled in ((0, 12), (1, 1), (2, 0)):
         batch = random_batch(seed, unlabeled=unlabeled)
-        loss = cclp.CCLPLoss.as_released(batch.num_classes, steps=steps, **options)(*batch[:3])
+        loss = cclp.CCLPLoss.as_released(batch.num_classes, chain_steps=steps, **options)(
+            *batch[:3]
+        )
         expected = reference.cclp_as_released(*batch.arrays, steps, **_for_reference(options))
         assert loss.item() == pytest.approx(expected, rel=1e-10)
 
@@ -140,13 +142,13 @@ def test_symmetric_propagation_enters_the_loss() -> None:
 @pytest.mark.parametrize("steps", [1, 3, 10])
 def test_compact_classes_reach_the_entropy_of_t(steps: int) -> None:
     batch = compact_batch(classes=4, per_class=6, labeled_per_class=2, norm=8.0)
-    assert _loss(batch, steps=steps).item() == pytest.approx(math.log(24 / 4), rel=1e-7)
+    assert _loss(batch, chain_steps=steps).item() == pytest.approx(math.log(24 / 4), rel=1e-7)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 20])
 def test_all_points_in_one_spot(steps: int) -> None:
     z = torch.ones(24, 3, dtype=torch.float64)
-    loss = cclp.cclp_loss(z, torch.arange(24) % 4, None, num_classes=4, steps=steps)
+    loss = cclp.cclp_loss(z, torch.arange(24) % 4, None, num_classes=4, chain_steps=steps)
     expected = math.log(24) + (steps - 1) / 2 * math.log(4)
     assert loss.item() == pytest.approx(expected, rel=1e-9)
 
@@ -174,7 +176,7 @@ def test_symmetries(seed: int, labeled: int, unlabeled: int, steps: int) -> None
     classes = torch.randperm(3, generator=generator)
     rotation, _ = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=generator))
     for similarity in ("dot", "euclidean"):
-        loss = _loss(batch, similarity=similarity, steps=steps)
+        loss = _loss(batch, similarity=similarity, chain_steps=steps)
         for other in (
             batch._replace(z_unlabeled=batch.z_unlabeled[order]),
             batch._replace(labels=classes[batch.labels]),
@@ -182,7 +184,7 @@ def test_symmetries(seed: int, labeled: int, unlabeled: int, steps: int) -> None
                 z_labeled=batch.z_labeled @ rotation, z_unlabeled=batch.z_unlabeled @ rotation
             ),
         ):
-            again = _loss(other, similarity=similarity, steps=steps)
+            again = _loss(other, similarity=similarity, chain_steps=steps)
             torch.testing.assert_close(again, loss, rtol=1e-7, atol=1e-9)
 
 
@@ -218,7 +220,7 @@ def test_gradcheck(options: dict[str, Any], steps: int, propagation: str) -> Non
         def loss(z_labeled: Tensor, z_unlabeled: Tensor, smoothing: float = smoothing) -> Tensor:
             moved = batch._replace(z_labeled=z_labeled, z_unlabeled=z_unlabeled)
             return _loss(
-                moved, steps=steps, propagation=propagation, smoothing=smoothing, **options
+                moved, chain_steps=steps, propagation=propagation, smoothing=smoothing, **options
             )
 
         leaves = (
@@ -263,7 +265,7 @@ def test_backward_twice_gives_the_same(scale: float) -> None:
     batch = random_batch(22, scale=scale, dtype=torch.float32)
     z = batch.z_unlabeled.clone().requires_grad_()
     for steps in (1, 2, 3, 6):
-        loss = _loss(batch._replace(z_unlabeled=z), steps=steps)
+        loss = _loss(batch._replace(z_unlabeled=z), chain_steps=steps)
         first, second, third = (
             torch.autograd.grad(loss, z, retain_graph=True)[0] for _ in range(3)
         )
@@ -292,7 +294,7 @@ def test_gradient_at_many_steps_is_not_cut_by_a_floor() -> None:
     for dtype in (torch.float64, torch.float32):
         z = batch.z_unlabeled.to(dtype).requires_grad_()
         moved = batch._replace(z_labeled=batch.z_labeled.to(dtype), z_unlabeled=z)
-        gradients.append(torch.autograd.grad(_loss(moved, steps=10), z)[0].double())
+        gradients.append(torch.autograd.grad(_loss(moved, chain_steps=10), z)[0].double())
     assert gradients[0].norm() > 1e-4
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-7)
 
@@ -305,7 +307,7 @@ def test_functional_gradients(options: dict[str, Any], steps: int, scale: float)
     batch = random_batch(26, scale=scale)
 
     def loss(z: Tensor) -> Tensor:
-        return _loss(batch._replace(z_unlabeled=z), steps=steps, **options)
+        return _loss(batch._replace(z_unlabeled=z), chain_steps=steps, **options)
 
     z = batch.z_unlabeled.clone().requires_grad_()
     (expected,) = torch.autograd.grad(loss(z), z)
@@ -366,10 +368,10 @@ def test_autocast_does_not_reach_inside() -> None:
     ("make", "options"),
     [
         (cclp.CCLPLoss, {}),
-        (cclp.CCLPLoss, {"similarity": "cosine", "steps": 5}),
+        (cclp.CCLPLoss, {"similarity": "cosine", "chain_steps": 5}),
         (cclp.CCLPLoss, {"similarity": "euclidean", "learn_bandwidth": True}),
         (cclp.CCLPLoss, {"similarity": lambda z: -torch.cdist(z, z)}),
-        (cclp.CCLPLoss, {"propagation": "symmetric", "steps": 1}),
+        (cclp.CCLPLoss, {"propagation": "symmetric", "chain_steps": 1}),
         (cclp.CCLPLoss.as_printed, {}),
         (cclp.CCLPLoss.as_released, {}),
     ],
@@ -423,10 +425,10 @@ def test_nothing_depends_on_data(similarity: str, propagation: Any) -> None:
 
 def test_module_holds_settings_and_weight_multiplies() -> None:
     batch = random_batch(18)
-    options = {"steps": 2, "similarity": "cosine", "temperature": 0.3}
+    options = {"chain_steps": 2, "similarity": "cosine", "temperature": 0.3}
     module = cclp.CCLPLoss(3, weight=0.25, **options)  # type: ignore[arg-type]
     torch.testing.assert_close(module(*batch[:3]), 0.25 * _loss(batch, **options))
-    assert "steps=2" in repr(module)
+    assert "chain_steps=2" in repr(module)
     assert list(module.parameters()) == []
 
 
@@ -453,7 +455,7 @@ def test_bandwidth_is_not_shared_with_the_caller() -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    module = cclp.CCLPLoss(np.int64(3), steps=np.int32(2), temperature=np.float32(0.5))  # type: ignore[arg-type]
+    module = cclp.CCLPLoss(np.int64(3), chain_steps=np.int32(2), temperature=np.float32(0.5))  # type: ignore[arg-type]
     assert module.num_classes == 3
 
 
@@ -526,7 +528,7 @@ def test_a_prior_takes_its_share_of_the_posteriors(weight: float, steps: int) ->
     )
     np.testing.assert_allclose(phi.numpy(), mixed, rtol=1e-10)
     total = reference.cross_entropy_of_chains(H, np.vstack([Y_L, mixed]), steps, 0.0, 0.0)
-    loss = _loss(batch, steps=steps, prior=prior, prior_weight=weight, smoothing=0.0)
+    loss = _loss(batch, chain_steps=steps, prior=prior, prior_weight=weight, smoothing=0.0)
     assert loss.item() == pytest.approx(total / (steps * len(H)), rel=1e-10)
 
 
@@ -583,8 +585,8 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "integers": ({"z_labeled": Z.long()}, TypeError, r"z_labeled .*int64"),
     "no tensor": ({"z_labeled": [[0.0]]}, TypeError, r"z_labeled .*list"),
     "no labeled": ({"z_labeled": Z[:0], "labels": Y[:0]}, ValueError, r"z_labeled .*at least one"),
-    "steps": ({"steps": 0}, ValueError, r"steps .*at least 1, got 0"),
-    "steps float": ({"steps": 2.0}, TypeError, r"steps .*integer.*float"),
+    "steps": ({"chain_steps": 0}, ValueError, r"chain_steps .*at least 1, got 0"),
+    "steps float": ({"chain_steps": 2.0}, TypeError, r"chain_steps .*integer.*float"),
     "similarity": ({"similarity": "dott"}, ValueError, r"similarity .*'dot'.*'dott'"),
     "similarity shape": ({"similarity": lambda z: z}, ValueError, r"similarity.*\(8, 8\).*, 2\)"),
     "similarity type": ({"similarity": lambda z: 1.0}, TypeError, r"similarity.*float"),

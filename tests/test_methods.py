@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cclp.data.augment import jitter, mirror, recolour, strong, weak
 from cclp.methods import METHODS, make_methods, method_parts
-from cclp.methods.augment import jitter, mirror, recolour, strong, weak
 from cclp.methods.base import Method, Step, kept_statistics, ramp_up
 from cclp.methods.entropy import Entropy
 from cclp.methods.fixmatch import FixMatch

@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cclp.data import images
-from cclp.data.form import Column, Form
-from cclp.data.images import decode, find_images
+from cclp.data.dataset import Column, InputSpec
 from cclp.data.load import find_kind, load
-from cclp.data.own import load_own, read_samples
-from cclp.data.tables import encode, fit_columns, read_csv
+from cclp.data.user import images
+from cclp.data.user.folder import load_own, read_samples
+from cclp.data.user.images import decode, find_images
+from cclp.data.user.tables import encode, fit_columns, read_csv
 from cclp.progress import Reporter
 from tests.runs import own_folder, own_table, png
 from tests.test_run import Heard
@@ -137,7 +137,7 @@ def test_a_folder_of_classes(tmp_path: Path) -> None:
     own_folder(tmp_path / "photos", labeled=6, unlabeled=4, test=2)
     data = load(str(tmp_path / "photos"), image_size=16)
     assert data.name == "photos"
-    assert data.form == Form(("dark", "light"), (3, 16, 16))
+    assert data.spec == InputSpec(("dark", "light"), (3, 16, 16))
     assert data.train_y.tolist() == [0] * 6 + [1] * 6 + [-1] * 4
     assert data.test_y.tolist() == [0] * 2 + [1] * 2
     assert data.train_x.shape == (16, 3, 16, 16)
@@ -154,9 +154,9 @@ def test_a_folder_of_classes(tmp_path: Path) -> None:
 def test_grey_folders_stay_grey(tmp_path: Path) -> None:
     for name in ("a/1.png", "b/1.png"):
         save(tmp_path / name, HALF, "L")
-    assert load(str(tmp_path)).form.shape == (1, 32, 32)
+    assert load(str(tmp_path)).spec.shape == (1, 32, 32)
     save(tmp_path / "a/2.png", HALF)
-    assert load(str(tmp_path)).form.shape == (3, 32, 32)
+    assert load(str(tmp_path)).spec.shape == (3, 32, 32)
 
 
 def test_images_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +295,7 @@ def test_npz_of_vectors_and_names(tmp_path: Path) -> None:
     np.savez(path, X=x, y=np.array(["cat", "", "ant", "cat"]), X_test=x[:1], y_test=["ant"])
     data = load(str(path))
     assert find_kind(str(path)) == "vectors"
-    assert data.form == Form(("ant", "cat"), (3,), None)
+    assert data.spec == InputSpec(("ant", "cat"), (3,), None)
     assert data.train_x.dtype == np.float32
     assert data.train_y.tolist() == [1, -1, 0, 1]
     assert data.test_y.tolist() == [0]
@@ -304,7 +304,7 @@ def test_npz_of_vectors_and_names(tmp_path: Path) -> None:
 def test_npz_classes_are_ordered_as_numbers(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=np.zeros((4, 2)), y=[10, 9, -1, 2])
     data = load(str(tmp_path / "a.npz"))
-    assert data.form.classes == ("2", "9", "10")
+    assert data.spec.classes == ("2", "9", "10")
     assert data.train_y.tolist() == [2, 1, -1, 0]
     assert len(data.test_x) == 0
 
@@ -327,7 +327,7 @@ def test_npz_of_images(
     np.savez(tmp_path / "a.npz", X=x, y=[0, 1, -1, -1])
     data = load(str(tmp_path / "a.npz"))
     assert find_kind(str(tmp_path / "a.npz")) == "images"
-    assert (data.form.shape, data.form.white) == (shape, white)
+    assert (data.spec.shape, data.spec.white) == (shape, white)
     assert data.train_x.dtype == (np.float32 if white is None else np.uint8)
     assert data.train_x.max() == x.max()
 
@@ -382,10 +382,10 @@ TABLE = """size,colour,kind,weight
 
 def test_a_table(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(TABLE)
-    data = load(str(tmp_path / "t.csv"), label="kind")
+    data = load(str(tmp_path / "t.csv"), target="kind")
     assert find_kind(str(tmp_path / "t.csv")) == "vectors"
-    assert data.form.classes == ("a", "b")
-    assert data.form.columns == (
+    assert data.spec.classes == ("a", "b")
+    assert data.spec.columns == (
         Column("size", mean=1.0),
         Column("colour", categories=("", "blue", "red")),
         Column("weight", mean=20.0),
@@ -399,29 +399,29 @@ def test_a_table(tmp_path: Path) -> None:
         [-1.0, 0, 0, 1, 30],
     ]
     assert data.train_names == ["line 2", "line 3", "line 4", "line 5"]
-    assert Form.from_json(data.form.to_json()) == data.form
+    assert InputSpec.from_json(data.spec.to_json()) == data.spec
 
 
 def test_a_table_in_the_form_of_another(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(TABLE)
-    form = load(str(tmp_path / "t.csv"), label="kind").form
+    spec = load(str(tmp_path / "t.csv"), target="kind").spec
     new = tmp_path / "new.csv"
     new.write_text("\ufeffkind;weight;size;colour\n;;4;green\na;5;;blue\n", encoding="utf-8")
-    assert encode(read_csv(new), form.columns or ()).tolist() == [
+    assert encode(read_csv(new), spec.columns or ()).tolist() == [
         [4.0, 0, 0, 0, 20],  # green was never seen
         [1.0, 0, 1, 0, 5],
     ]
-    data = load_own(new, form=form)
+    data = load_own(new, spec=spec)
     assert data.train_y.tolist() == [-1, 0]
     new.write_text("kind,weight,size,colour\nz,1,2,red\n")
     with pytest.raises(ValueError, match=r"new\.csv, column 'kind': there is no class 'z'"):
-        load_own(new, form=form)
+        load_own(new, spec=spec)
     new.write_text("weight,size\n1,2\n")
     with pytest.raises(ValueError, match="has no column 'colour', only weight, size"):
-        list(read_samples([new], form, skip_bad=False, report=Reporter()))
+        list(read_samples([new], spec, skip_bad=False, report=Reporter()))
     new.write_text("weight,size,colour\n1,large,red\n")
     with pytest.raises(ValueError, match=r"line 2, column 'size': expected a finite.*'large'"):
-        list(read_samples([new], form, skip_bad=False, report=Reporter()))
+        list(read_samples([new], spec, skip_bad=False, report=Reporter()))
 
 
 @pytest.mark.parametrize(
@@ -448,17 +448,17 @@ def test_a_table_in_the_form_of_another(tmp_path: Path) -> None:
 def test_tables_that_are_no_data(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match=rf"t\.csv.*{message}"):
-        load(str(tmp_path / "t.csv"), label="kind")
+        load(str(tmp_path / "t.csv"), target="kind")
 
 
 def test_decimal_commas_where_commas_do_not_part_the_cells(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("size;kind\n1,5;a\n-2,25;b\n")
     heard = Heard()
-    data = load(str(tmp_path / "t.csv"), label="kind", report=heard)
+    data = load(str(tmp_path / "t.csv"), target="kind", report=heard)
     assert data.train_x.tolist() == [[1.5], [-2.25]]
     assert heard.told == ["t.csv: 2 rows, 1 columns of numbers, 0 of choices"]
     (tmp_path / "t.csv").write_text("size,hue,kind\n1,red,a\n2,blue,b\n")
-    load(str(tmp_path / "t.csv"), label="kind", report=heard)
+    load(str(tmp_path / "t.csv"), target="kind", report=heard)
     assert heard.told[1] == "t.csv: 2 rows, 1 columns of numbers, 1 of choices: hue (2)"
 
 
@@ -467,7 +467,7 @@ def test_classes_have_one_order_whatever_the_hash_seed(tmp_path: Path, seed: str
     (tmp_path / "t.csv").write_text("a,kind\n1,1\n2,01\n3,2\n")
     program = (
         "from cclp.data.load import load; import sys\n"
-        "print(load(sys.argv[1], label='kind').form.classes)"
+        "print(load(sys.argv[1], target='kind').spec.classes)"
     )
     printed = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "t.csv")],
@@ -506,7 +506,7 @@ def test_cells_with_commas_quotes_and_line_breaks(tmp_path: Path) -> None:
         ),
         ("t.csv", {"label": "kind", "verify": False}, "--no-verify is for published data"),
         ("t.csv", {"label": "kind", "data_dir": Path()}, "--data-dir is for published data"),
-        ("photos", {"label": "kind"}, r"--label is for \.csv files"),
+        ("photos", {"label": "kind"}, r"--target is for \.csv files"),
         ("photos/dark/0.jpg", {}, r"a folder of images, an \.npz or a \.csv .* is another file"),
     ],
 )
@@ -523,10 +523,10 @@ def test_samples_of_other_kinds_are_refused(tmp_path: Path) -> None:
     own_folder(tmp_path / "photos")
     own_table(tmp_path / "t.csv")
     np.savez(tmp_path / "a.npz", X=np.zeros((2, 5)), y=[0, 1])
-    table = load(str(tmp_path / "t.csv"), label="kind").form
-    photos = load(str(tmp_path / "photos")).form
-    reals = Form(("a", "b"), (3, 8, 8), None)
-    for name, form, message in (
+    table = load(str(tmp_path / "t.csv"), target="kind").spec
+    photos = load(str(tmp_path / "photos")).spec
+    reals = InputSpec(("a", "b"), (3, 8, 8), None)
+    for name, spec, message in (
         ("photos", table, "not trained on grey or RGB pixels, but on inputs of shape"),
         ("photos", reals, "not trained on grey or RGB pixels"),
         ("t.csv", photos, "not trained on a table"),
@@ -534,7 +534,7 @@ def test_samples_of_other_kinds_are_refused(tmp_path: Path) -> None:
         ("nowhere.png", photos, "must be a file or a folder of images, but is not there"),
     ):
         with pytest.raises(ValueError, match=message):
-            list(read_samples([tmp_path / name], form, skip_bad=False, report=Reporter()))
+            list(read_samples([tmp_path / name], spec, skip_bad=False, report=Reporter()))
 
 
 @pytest.mark.parametrize(
@@ -552,12 +552,12 @@ def test_pixels_must_have_the_scale_of_those_trained_on(
     tmp_path: Path, x: np.ndarray[Any, Any], fits: bool
 ) -> None:
     np.savez(tmp_path / "a.npz", X=x, y=[0, 1])
-    form = load("digits").form
+    spec = load("digits").spec
     if fits:
-        assert load_own(tmp_path / "a.npz", form=form).train_x.dtype == np.uint8
+        assert load_own(tmp_path / "a.npz", spec=spec).train_x.dtype == np.uint8
     else:
         with pytest.raises(ValueError, match="X must hold whole numbers from 0 to 16, as those"):
-            load_own(tmp_path / "a.npz", form=form)
+            load_own(tmp_path / "a.npz", spec=spec)
 
 
 def test_names_that_are_not_unicode(tmp_path: Path) -> None:
@@ -604,5 +604,5 @@ def test_any_arrays_are_data_or_a_sentence(
         assert len(said.split()) > 4
     else:
         assert np.isfinite(data.train_x).all()
-        assert data.train_x.shape == (len(data.train_y), *data.form.shape)
+        assert data.train_x.shape == (len(data.train_y), *data.spec.shape)
         assert data.train_y.max() < data.num_classes >= 2

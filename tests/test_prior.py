@@ -17,10 +17,10 @@ from cclp.data.splits import make_split
 from cclp.methods.base import Step
 from cclp.methods.cclp import CCLP
 from cclp.nets import mlp
-from cclp.training import prior as module
+from cclp.pseudo_labels import prior as module
+from cclp.pseudo_labels.prior import LabelGraph, LeftOut, Prior, comparable
+from cclp.runs.run import Stopped, resume, train
 from cclp.training.evaluation import Outputs
-from cclp.training.prior import LabelGraph, LeftOut, Prior, comparable
-from cclp.training.run import Stopped, resume, train
 from tests.runs import last_weights, metrics, tiny_config
 from tests.test_cli import call
 from tests.test_run import Heard, after
@@ -259,7 +259,7 @@ def test_a_good_prior_knows_as_much_as_a_net_would() -> None:
 
 def test_a_poor_prior_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LabelGraph, "leave_out", lambda _: LeftOut(3, 30))
-    plain = tiny_config(steps=4)
+    plain = tiny_config(max_steps=4)
     report = Heard()
     recipe = replace(plain.recipe, prior=0.5)
     train(replace(plain, recipe=recipe), tmp_path / "with", report)
@@ -291,7 +291,7 @@ def test_it_gives_way_in_proportion_to_time() -> None:
 
 
 def test_the_trainer_begins_with_it_and_resumes_bit_for_bit(tmp_path: Path) -> None:
-    plain = tiny_config(steps=8)
+    plain = tiny_config(max_steps=8)
     config = replace(plain, recipe=replace(plain.recipe, prior=0.75))
     report = Heard()
     train(config, tmp_path / "whole", report)
@@ -319,7 +319,7 @@ def test_held_out_samples_are_not_in_the_graph(
         return LabelGraph(x, y, classes, None, rows)
 
     monkeypatch.setattr(module, "LabelGraph", watched)
-    plain = tiny_config(steps=2, held_out=100)
+    plain = tiny_config(max_steps=2, held_out=100)
     train(replace(plain, recipe=replace(plain.recipe, prior=1.0)), tmp_path / "run")
     assert seen == [(1347 - 100, 30)]
 
@@ -345,7 +345,7 @@ def test_some_rows_are_a_graph_of_their_own(
     x = rng.integers(0, 40, (300, *shape)) + y.reshape(-1, *[1] * len(shape)) * stripes
     rows = np.sort(rng.permutation(300)[:280])
     few = np.where(np.arange(280) % 10, -1, y[rows])
-    monkeypatch.setattr("cclp.training.gradients._BATCH", 50)
+    monkeypatch.setattr("cclp.pseudo_labels.features._BATCH", 50)
     expected = LabelGraph(x[rows], few, 2).spread()
     assert (expected.argmax(1) == y[rows]).mean() > 0.95
     Read.most = 0
@@ -358,7 +358,7 @@ def test_where_all_is_labeled_there_is_nothing_to_search_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(module, "LabelGraph")
-    plain = tiny_config(steps=8, labels=None, evaluate_every=1)
+    plain = tiny_config(max_steps=8, num_labels=None, evaluate_every=1)
     recipe = replace(plain.recipe, prior=1.0, teach=1.0, alone=0.5, renew=3)
     report = Heard()
     train(replace(plain, recipe=recipe), tmp_path / "run", report)
@@ -452,7 +452,7 @@ def test_smoothing_of_copies_and_of_nothing_to_tell_apart() -> None:
 
 
 def test_renewals_are_at_equal_distances() -> None:
-    recipe = replace(tiny_config().recipe, steps=100, prior=0.6, renew=2)
+    recipe = replace(tiny_config().recipe, max_steps=100, prior=0.6, renew=2)
     assert recipe.renewals == {20, 40}
     assert replace(recipe, alone=0.3).renewals == {30, 40, 50}
     assert replace(recipe, alone=0.3, renew=0).renewals == {30}
@@ -460,7 +460,7 @@ def test_renewals_are_at_equal_distances() -> None:
         assert replace(recipe, alone=late).first_unlabeled == 0
         assert replace(recipe, alone=late).renewals == {20, 40}
     assert replace(recipe, prior=0.0).renewals == frozenset()
-    assert replace(recipe, steps=2, renew=5).renewals == {1}
+    assert replace(recipe, max_steps=2, renew=5).renewals == {1}
 
 
 @pytest.mark.parametrize(
@@ -471,7 +471,7 @@ def test_the_trainer_renews_it_and_resumes_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: float, right: int, renewed: int
 ) -> None:
     monkeypatch.setattr(LabelGraph, "leave_out", lambda _: LeftOut(right, 100))
-    plain = tiny_config(steps=12)
+    plain = tiny_config(max_steps=12)
     recipe = replace(plain.recipe, prior=1.0, renew=2, alone=alone, settle=True)
     config = replace(plain, recipe=recipe)
     report = Heard()
@@ -498,7 +498,7 @@ def test_only_cclp_begins_with_labels_alone_and_only_where_spread_ones_are_not_g
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, right: int, alone: int
 ) -> None:
     monkeypatch.setattr(LabelGraph, "leave_out", lambda _: LeftOut(right, 100))
-    plain = tiny_config(steps=6, method=method, evaluate_every=1)
+    plain = tiny_config(max_steps=6, method=method, evaluate_every=1)
     recipe = replace(plain.recipe, prior=1.0, teach=1.0, alone=0.5)
     train(replace(plain, recipe=recipe), tmp_path / "run")
     lines = metrics(tmp_path / "run")
@@ -510,7 +510,7 @@ def test_a_poor_prior_is_good_enough_to_smooth_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LabelGraph, "leave_out", lambda _: LeftOut(0, 100))
-    plain = tiny_config(steps=4)
+    plain = tiny_config(max_steps=4)
     for alone, used in ((0.0, False), (0.5, True)):
         recipe = replace(plain.recipe, prior=1.0, alone=alone, teach=1.0)
         report = Heard()
@@ -524,8 +524,8 @@ def test_logits_that_are_not_finite_stop_the_run(
     def broken(*_: Any) -> Outputs:
         return Outputs(torch.zeros(1347, 2), torch.full((1347, 10), torch.nan))
 
-    monkeypatch.setattr("cclp.training.run.run_net", broken)
-    plain = tiny_config(steps=5, evaluate_every=5)
+    monkeypatch.setattr("cclp.runs.run.run_net", broken)
+    plain = tiny_config(max_steps=5, evaluate_every=5)
     config = replace(plain, recipe=replace(plain.recipe, prior=1.0, renew=1))
     with pytest.raises(FloatingPointError, match="not finite after step 2; last good checkpoint"):
         train(config, tmp_path / "run")
@@ -579,7 +579,7 @@ def test_images_are_bent_both_ways_and_once(
     graph = LabelGraph(x, y, 10, tmp_path)
     images = module.Images(x, graph.nodes[graph.first])
     points = graph.points[images.chosen]
-    monkeypatch.setattr(module, "bent_distances", None)  # they are kept
+    monkeypatch.setattr(module, "distortion_distances", None)  # they are kept
     ways = module._neighbours(points, images, tmp_path)
     monkeypatch.undo()
     for way, fresh in zip(ways, module._nearest(points, images), strict=True):
@@ -610,7 +610,7 @@ def test_features_in_place_of_the_inputs(tmp_path: Path) -> None:
     known = wrong + 100 * np.eye(10)[data.train_y]
     np.save(tmp_path / "features.npy", np.asfortranarray(known))
     np.save(tmp_path / "noise.npy", wrong)
-    plain = tiny_config(steps=8)
+    plain = tiny_config(max_steps=8)
     recipe = replace(plain.recipe, prior=0.75)
     config = replace(plain, recipe=recipe, prior_features=str(tmp_path / "features.npy"))
     report = Heard()
@@ -652,7 +652,7 @@ def test_features_that_cannot_be_used(
 ) -> None:
     if content is not None:
         np.save(tmp_path / "f.npy", content)
-    plain = tiny_config(steps=2)
+    plain = tiny_config(max_steps=2)
     recipe = replace(plain.recipe, prior=1.0)
     with pytest.raises(ValueError, match=message):
         train(
@@ -662,7 +662,7 @@ def test_features_that_cannot_be_used(
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    short = ["train", "digits", "--steps", "2", "--labels", "20", "--quiet"]
+    short = ["train", "digits", "--max-steps", "2", "--num-labels", "20", "--quiet"]
     assert call(*short, "--prior", "0.5", "--out", str(tmp_path / "run")) == 0
     about = json.loads((tmp_path / "run" / "config.json").read_text())
     assert about["config"]["recipe"]["prior"] == 0.5

@@ -17,18 +17,18 @@ from torch import nn
 
 from cclp.methods import METHODS
 from cclp.nets import mlp
+from cclp.runs.run import resume, train
 from cclp.training import processes
 from cclp.training.evaluation import run_net
 from cclp.training.loop import Objective
 from cclp.training.machine import make_fabric
-from cclp.training.run import resume, train
 from tests import ranks
 from tests.runs import last_weights, metrics, tiny_config
 
 ROOT = Path(__file__).parents[1]
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 TRAIN = (
-    "train", "digits", "--labels", "30", "--steps", "12", "--per-class", "2", "--unlabeled-batch",
+    "train", "digits", "--num-labels", "30", "--max-steps", "12", "--per-class", "2", "--unlabeled-batch",
     "30", "--checkpoint-every", "2", "--evaluate-every", "6",
 )  # fmt: skip
 BREAKS = '''
@@ -301,7 +301,7 @@ def test_stopped_in_two_processes_and_resumed(
 def test_torchrun_starts_anew_what_it_has_begun_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny_config(steps=4, checkpoint_every=2)
+    config = tiny_config(max_steps=4, checkpoint_every=2)
     train(config, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     weights = last_weights(tmp_path / "run")
@@ -309,7 +309,7 @@ def test_torchrun_starts_anew_what_it_has_begun_and_nothing_else(
         train(config, tmp_path / "run")
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "1")
     with pytest.raises(ValueError, match="never overwritten"):
-        train(tiny_config(steps=4, checkpoint_every=2, seed=1), tmp_path / "run")
+        train(tiny_config(max_steps=4, checkpoint_every=2, seed=1), tmp_path / "run")
     assert train(config, tmp_path / "run")["error"] < 1
     assert last_weights(tmp_path / "run") == weights
     assert train(config, tmp_path / "run")["error"] < 1  # it is finished
@@ -346,10 +346,10 @@ def test_a_bad_number_in_the_environment_is_told_in_a_line(tmp_path: Path) -> No
 
 TWICE = """
 from pathlib import Path
-from cclp.training.run import train
+from cclp.runs.run import train
 from tests.runs import tiny_config
 
-config = tiny_config(steps=2, devices=2, evaluate_every=2)
+config = tiny_config(max_steps=2, devices=2, evaluate_every=2)
 print("first", train(config, Path("first"))["error"] < 1)
 try:
     train(config, Path("second"))
@@ -374,7 +374,7 @@ def test_processes_with_other_data_are_refused(tmp_path: Path) -> None:
         (tmp_path / f"{number}.csv").write_text("\n".join(lines))
     (tmp_path / "start.py").write_text(
         "import os\nfrom cclp.cli import main\n"
-        "main(['train', os.environ['LOCAL_RANK'] + '.csv', '--label', 'class', '--steps', '2',"
+        "main(['train', os.environ['LOCAL_RANK'] + '.csv', '--label', 'class', '--max-steps', '2',"
         " '--devices', '2', '--out', 'run'])\n"
     )
     done = run(*TORCHRUN, "start.py", cwd=tmp_path)

@@ -16,7 +16,7 @@ def play(report: Reporter) -> None:
             report.step(done, {"cross_entropy": 0.5, "cclp": 3.25}, 0.5)
         report.error(15, 0.0123)
         report.step(16, {"cross_entropy": 0.25, "cclp": 3.0}, 0.5)
-        report.say("Beware [of] dogs.")
+        report.warn("Beware [of] dogs.")
 
 
 def console(*, terminal: bool) -> Console:
@@ -147,5 +147,5 @@ def test_work_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_one_need_not_know_is_not_told_quietly() -> None:
     lines, bar, quiet = console(terminal=False), console(terminal=True), console(terminal=True)
     for report in (Lines(lines), Bar(bar), Speaking(quiet), Reporter()):
-        report.tell("Fetching.")
+        report.info("Fetching.")
     assert (text(lines), text(bar), text(quiet)) == ("Fetching.\n", "Fetching.\n", "")

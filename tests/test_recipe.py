@@ -14,7 +14,7 @@ from tests.runs import tiny_config
 
 def test_paper_mnist() -> None:
     recipe = make_recipe("paper", "mnist", all_labels=False)
-    assert (recipe.net, recipe.steps, recipe.per_class, recipe.unlabeled_batch) == (
+    assert (recipe.net, recipe.max_steps, recipe.per_class, recipe.unlabeled_batch) == (
         "mnist", 45_000, 10, 100,
     )  # fmt: skip
     assert (recipe.l2_features, recipe.l2_classifier, recipe.adam_eps) == (1e-4, 1e-4, 1e-7)
@@ -32,7 +32,7 @@ def test_paper_svhn_and_cifar(
     data: str, net: str, l2: tuple[float, float], weights: tuple[float, float]
 ) -> None:
     few = make_recipe("paper", data, all_labels=False)
-    assert (few.net, few.steps, few.l2_features, few.l2_classifier) == (net, 75_000, *l2)
+    assert (few.net, few.max_steps, few.l2_features, few.l2_classifier) == (net, 75_000, *l2)
     rates = [few.learning_rate_at(step) for step in (0, 39_999, 40_000, 54_999, 55_000, 74_999)]
     assert rates == pytest.approx([3e-4, 3e-4, 1e-4, 1e-4, 3e-5, 3e-5])
     assert (few.weight, make_recipe("paper", data, all_labels=True).weight) == weights
@@ -40,7 +40,7 @@ def test_paper_svhn_and_cifar(
 
 def test_a_shorter_run_has_the_same_course() -> None:
     full = make_recipe("paper", "svhn", all_labels=False)
-    short = replace(full, steps=750)
+    short = replace(full, max_steps=750)
     assert [short.learning_rate_at(step) for step in (399, 400, 549, 550)] == [
         full.learning_rate_at(step) for step in (39_900, 40_000, 54_900, 55_000)
     ]
@@ -110,7 +110,7 @@ def test_a_net_of_the_users_own_is_trained_by_plain_settings() -> None:
 @pytest.mark.parametrize("name", ["paper", "short", "fast"])
 def test_config_survives_json(name: str) -> None:
     config = Config(
-        data="mnist", recipe=make_recipe(name, "mnist", all_labels=True), labels=None, seed=7
+        data="mnist", recipe=make_recipe(name, "mnist", all_labels=True), num_labels=None, seed=7
     )
     assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config
 
@@ -131,7 +131,7 @@ def test_a_run_that_was_made_when_jitter_had_no_amount() -> None:
             {"method": "ccpl"},
             "with . between them, got 'ccpl'",
         ),
-        ({"labels": 1}, "labels must be at least 2, got 1"),
+        ({"num_labels": 1}, "num_labels must be at least 2, got 1"),
         ({"seed": -1}, "seed must be at least 0"),
         ({"held_out": -5}, "held_out must be at least 0"),
         ({"labeled_batch": 1}, "labeled_batch must be at least 2"),
@@ -140,7 +140,7 @@ def test_a_run_that_was_made_when_jitter_had_no_amount() -> None:
         ({"precision": "16"}, "precision must be one of 'auto', 'bf16', '32', got '16'"),
         ({"accelerator": "tpu"}, "accelerator must be one of"),
         ({"normalization": "minmax"}, "normalization must be one of 'zscore', 'zca'"),
-        ({"steps": 0}, "steps must be at least 1"),
+        ({"max_steps": 0}, "max_steps must be at least 1"),
         ({"unlabeled_batch": 1}, "unlabeled_batch must be 0 or at least 2"),
         ({"unlabeled_batch": -2}, "unlabeled_batch must be at least 0"),
         ({"per_class": 0}, "per_class must be at least 1"),

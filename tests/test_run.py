@@ -16,13 +16,13 @@ from torch import Tensor
 from cclp.data.load import load
 from cclp.methods.supervised import Supervised
 from cclp.progress import Reporter
-from cclp.training import run as module
-from cclp.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from cclp.runs import run as module
+from cclp.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from cclp.runs.directory import create, locked
+from cclp.runs.run import Stopped, resume, train
 from cclp.training.config import Config
-from cclp.training.directory import create, locked
 from cclp.training.machine import make_fabric
 from cclp.training.recipe import make_recipe
-from cclp.training.run import Stopped, resume, train
 from tests.runs import last_weights, metrics, tiny_config, write_mnist
 
 
@@ -33,10 +33,10 @@ class Heard(Reporter):
         self.said: list[str] = []
         self.told: list[str] = []
 
-    def tell(self, text: str) -> None:
+    def info(self, text: str) -> None:
         self.told.append(text)
 
-    def say(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         self.said.append(text)
 
 
@@ -190,16 +190,16 @@ def test_nothing_is_overwritten(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="never overwritten"):
         train(tiny_config(), tmp_path / "file")
     (tmp_path / "empty").mkdir()
-    train(tiny_config(steps=1), tmp_path / "empty")
+    train(tiny_config(max_steps=1), tmp_path / "empty")
 
 
 def test_wrong_settings_leave_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="labels must be from 10"):
-        train(tiny_config(labels=5), tmp_path / "run")
+        train(tiny_config(num_labels=5), tmp_path / "run")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ValueError, match="accelerator 'cuda' is not on this machine"):
         train(tiny_config(accelerator="cuda"), tmp_path / "run")
-    one = tiny_config(labels=None, held_out=1346)
+    one = tiny_config(num_labels=None, held_out=1346)
     with pytest.raises(ValueError, match="held_out must be from 0 to 1337, got 1346"):
         train(replace(one, recipe=replace(one.recipe, per_class=1)), tmp_path / "run")
     assert not list(tmp_path.iterdir())
@@ -262,7 +262,7 @@ def test_of_two_that_start_at_once_one_is_refused(
 ) -> None:
     out = tmp_path / "run"
     out.mkdir()
-    monkeypatch.setattr("cclp.training.directory.check_new", lambda out: None)
+    monkeypatch.setattr("cclp.runs.directory.check_new", lambda out: None)
     create(out, {"mine": 1})
     with pytest.raises(ValueError, match="never overwritten"):
         create(out, {"mine": 2})
@@ -275,7 +275,7 @@ def test_data_that_moved(tmp_path: Path) -> None:
     recipe = make_recipe("short", "mnist", all_labels=False)
     config = Config(
         data="mnist",
-        recipe=replace(recipe, steps=2, per_class=1, unlabeled_batch=0),
+        recipe=replace(recipe, max_steps=2, per_class=1, unlabeled_batch=0),
         labels=10,
         data_dir=str(tmp_path / "old"),
         verify=False,
@@ -309,7 +309,7 @@ def test_resuming_elsewhere_says_so(finished: Path, tmp_path: Path) -> None:
 
 
 def test_all_labels_and_held_out(tmp_path: Path) -> None:
-    config = tiny_config(steps=2, labels=None, held_out=47, evaluate_every=None)
+    config = tiny_config(max_steps=2, num_labels=None, held_out=47, evaluate_every=None)
     result = train(config, tmp_path / "run")
     with np.load(tmp_path / "run" / "embedding" / "00000002.npz") as points:
         assert points["labeled"].all()
@@ -322,7 +322,7 @@ def test_all_labels_and_held_out(tmp_path: Path) -> None:
 def test_mnist_files_with_the_paper_recipe(tmp_path: Path, normalization: str) -> None:
     write_mnist(tmp_path / "data")
     recipe = replace(
-        make_recipe("paper", "mnist", all_labels=False), steps=2, per_class=1, unlabeled_batch=4
+        make_recipe("paper", "mnist", all_labels=False), max_steps=2, per_class=1, unlabeled_batch=4
     )
     config = Config(
         data="mnist",
@@ -345,19 +345,19 @@ def test_bfloat16_trains_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(module, "has_bfloat16", lambda device, there=there: there)
         heard, out = Heard(), tmp_path / str(there)
         with pytest.raises(Stopped):
-            train(tiny_config(steps=4, precision="bf16"), out, heard, after(2))
+            train(tiny_config(max_steps=4, precision="bf16"), out, heard, after(2))
         assert [text[:28] for text in heard.said if "bfloat16" in text] == warnings
     result = resume(out)
     assert result["precision"] == "bf16"
-    train(tiny_config(steps=4, precision="bf16"), tmp_path / "whole")
+    train(tiny_config(max_steps=4, precision="bf16"), tmp_path / "whole")
     assert last_weights(out) == last_weights(tmp_path / "whole")
-    train(tiny_config(steps=4), tmp_path / "float32")
+    train(tiny_config(max_steps=4), tmp_path / "float32")
     assert last_weights(out) != last_weights(tmp_path / "float32")
 
 
 def test_supervised_shows_the_net_labeled_samples_only(tmp_path: Path) -> None:
     def statistics(unlabeled: int) -> dict[str, Tensor]:
-        config = tiny_config(steps=3, method="supervised")
+        config = tiny_config(max_steps=3, method="supervised")
         recipe = replace(config.recipe, unlabeled_batch=unlabeled)
         out = tmp_path / str(unlabeled)
         train(replace(config, recipe=recipe), out)
@@ -390,7 +390,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(
 
 
 def test_graph_warnings_reach_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cclp.health.GraphHealth.warnings", lambda self: ["Beware."])
+    monkeypatch.setattr("cclp.loss.health.GraphHealth.warnings", lambda self: ["Beware."])
     heard = Heard()
     train(tiny_config(), tmp_path / "run", heard)
     assert heard.said == ["Step 6: Beware."]  # once in a run
@@ -400,7 +400,7 @@ def test_a_slow_run_is_saved_by_the_clock(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     saved: list[int] = []
     monkeypatch.setattr(module, "save_checkpoint", lambda folder, c: saved.append(c.step))
-    train(tiny_config(steps=3, checkpoint_every=100), tmp_path / "run")
+    train(tiny_config(max_steps=3, checkpoint_every=100), tmp_path / "run")
     assert saved == [1, 2, 3]
 
 
@@ -446,7 +446,7 @@ def test_tensorboard_missing_is_explained(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_statistics_are_settled_before_evaluations(tmp_path: Path) -> None:
-    plain = tiny_config(steps=4, evaluate_every=2)
+    plain = tiny_config(max_steps=4, evaluate_every=2)
     train(plain, tmp_path / "plain")
     train(replace(plain, recipe=replace(plain.recipe, settle=True)), tmp_path / "settled")
     as_they_were, settled = (

@@ -22,9 +22,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
+from cclp.pseudo_labels import prior
+from cclp.pseudo_labels.prior import LabelGraph
 from cclp.sklearn import CCLPClassifier
-from cclp.training import prior
-from cclp.training.prior import LabelGraph
 
 EXPECTED_FAILURES = {
     "check_classifiers_classes": "uses -1 as a class, which marks unlabeled samples here",

@@ -21,9 +21,9 @@ from cclp.experiments.table1 import COLUMNS, PAPER, Column, Value
 from cclp.experiments.tables import refresh
 from cclp.experiments.tables import reproduce as make_table
 from cclp.progress import Reporter
-from cclp.training.directory import Metrics
+from cclp.runs.directory import Metrics
+from cclp.runs.run import Stopped
 from cclp.training.recipe import make_recipe
-from cclp.training.run import Stopped
 from tests.runs import last_weights, tiny_config, write_mnist
 
 
@@ -56,7 +56,7 @@ def call(little: Path, *arguments: str, own_steps: bool = False) -> int:
     """``cclp reproduce`` on the little MNIST, two steps unless said; returns the exit code."""
     given = ["--data-dir", str(little / "data"), "--no-verify"]
     with pytest.raises(SystemExit) as ended:
-        main(["reproduce", *arguments, *given, *([] if own_steps else ["--steps", "2"])])
+        main(["reproduce", *arguments, *given, *([] if own_steps else ["--max-steps", "2"])])
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
@@ -234,7 +234,7 @@ def test_runs_that_do_not_belong_are_refused(little: Path) -> None:
 def test_one_row_is_of_one_length(little: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["table1", "--data", "mnist", "--methods", "cclp", "--out", str(little / "t")]
     assert call(little, *arguments, "--labels", "few", "--seeds", "1") == 0
-    longer = ["--steps", "3", "--seeds", "1", "--labels", "all"]
+    longer = ["--max-steps", "3", "--seeds", "1", "--labels", "all"]
     assert call(little, *arguments, *longer, own_steps=True) == 0  # another column
     (little / "t/runs/mnist-all-cclp-seed0").rename(little / "gone")
     assert (
@@ -284,7 +284,7 @@ def after(steps: int) -> Callable[[], bool]:
 
 def digits_cells(*seeds: int, steps: int = 12) -> list[Cell]:
     """Small runs."""
-    return [Cell(f"seed{seed}", tiny_config(seed=seed, steps=steps)) for seed in seeds]
+    return [Cell(f"seed{seed}", tiny_config(seed=seed, max_steps=steps)) for seed in seeds]
 
 
 def test_estimates_know_what_is_done(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "CCLPLoss": "losses",
-    "GraphHealth": "health",
-    "cclp_loss": "losses",
-    "graph_health": "health",
-    "propagate_labels": "propagation",
-    "transition_matrix": "graph",
+    "CCLPLoss": "loss.cclp",
+    "GraphHealth": "loss.health",
+    "cclp_loss": "loss.cclp",
+    "graph_health": "loss.health",
+    "propagate_labels": "loss.propagation",
+    "transition_matrix": "loss.graph",
 }
 
 __all__ = [
@@ -29,10 +29,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from cclp.graph import transition_matrix
-    from cclp.health import GraphHealth, graph_health
-    from cclp.losses import CCLPLoss, cclp_loss
-    from cclp.propagation import propagate_labels
+    from cclp.loss.cclp import CCLPLoss, cclp_loss
+    from cclp.loss.graph import transition_matrix
+    from cclp.loss.health import GraphHealth, graph_health
+    from cclp.loss.propagation import propagate_labels
 
 
 def __getattr__(name: str) -> Any:

@@ -25,7 +25,7 @@ USER_ERROR, FAILED = 2, 1
         "show_default": True,
         "max_content_width": 100,
     },
-    epilog="Begin with: cclp train digits --labels 50",
+    epilog="Begin with: cclp train digits --num-labels 50",
 )
 @click.version_option(cclp.__version__)
 def command() -> None:
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _fail(error.format_message(), USER_ERROR)
     except (ValueError, OSError) as error:
         _fail(str(error), USER_ERROR)
-    except (processes.Lost, FloatingPointError) as error:
+    except (processes.WorkerDied, FloatingPointError) as error:
         if processes.rank():  # process 0 says it too
             sys.exit(FAILED)
         _fail(str(error), FAILED)

@@ -77,3 +77,10 @@ def write_between(path: Path, marks: tuple[str, str], text: str) -> None:
     before, _, rest = path.read_text().partition(marks[0])
     _, _, after = rest.partition(marks[1])
     write_bytes(path, f"{before}{marks[0]}\n{text}\n{marks[1]}{after}".encode())
+
+
+def cache_root() -> Path:
+    """The user's cache folder for this program; nothing in it is lost if it is removed."""
+    import pooch
+
+    return Path(pooch.os_cache("cclp"))

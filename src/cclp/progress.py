@@ -46,10 +46,10 @@ class Reporter:
     def error(self, done: int, error: float) -> None:
         """The net was evaluated."""
 
-    def say(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """A sentence for the user, not to be missed."""
 
-    def tell(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """A sentence for the user who likes to know."""
 
     @contextmanager
@@ -82,7 +82,7 @@ class Speaking(Reporter):
     def error(self, done: int, error: float) -> None:
         self.latest_error = f"error {error:.2%}"
 
-    def say(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         self.console.print(text, soft_wrap=True, markup=False, highlight=False)
 
     @property
@@ -99,8 +99,8 @@ class Bar(Speaking):
 
     progress: Progress | None = None
 
-    def tell(self, text: str) -> None:
-        self.say(text)
+    def info(self, text: str) -> None:
+        self.warn(text)
 
     @contextmanager
     def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -126,7 +126,7 @@ class Bar(Speaking):
             TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
             console=self.console,
         )
-        self.say(title)
+        self.warn(title)
         self.task = self.progress.add_task(
             "", total=cost(steps), completed=cost(done), place=self._place, facts=""
         )
@@ -156,8 +156,8 @@ class Bar(Speaking):
 class Lines(Speaking):
     """A plain line at evaluations and every half minute, for logs and pipes."""
 
-    def tell(self, text: str) -> None:
-        self.say(text)
+    def info(self, text: str) -> None:
+        self.warn(text)
 
     @contextmanager
     def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -167,7 +167,7 @@ class Lines(Speaking):
             nonlocal so_far, last
             so_far += done
             if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
-                self.say(f"{what}: {so_far / max(total, 1):.0%}")
+                self.warn(f"{what}: {so_far / max(total, 1):.0%}")
                 last = time.monotonic()
 
         yield advance
@@ -189,7 +189,7 @@ class Lines(Speaking):
         minutes = (self.cost(self.steps) - self.cost(self.done)) * self.pace / 60
         left = f"{minutes:.1f} min left" if minutes else ""
         facts = [f"step {self.done}/{self.steps}", self.terms, self.latest_error, self.rate, left]
-        self.say(f"{self.title}: " + "  ".join(filter(None, facts)))
+        self.warn(f"{self.title}: " + "  ".join(filter(None, facts)))
         self.last_line = time.monotonic()
 
 

@@ -28,25 +28,24 @@ from sklearn.utils.validation import (
 )
 
 from cclp.checks import check_choice, check_integer, check_number
-from cclp.data.form import Form
+from cclp.data.dataset import InputSpec
 from cclp.data.splits import Split
 from cclp.methods import make_methods, method_parts
 from cclp.nets import Net, mlp
+from cclp.nets.registry import call_net, make_net
 from cclp.progress import Reporter, make_reporter
+from cclp.pseudo_labels.prior import Prior
 from cclp.training.config import ACCELERATORS, PRECISIONS
-from cclp.training.evaluation import Outputs, error_rate, run_net, settle_statistics
+from cclp.training.evaluation import Outputs, error_rate, recalibrate_batchnorm, run_net
 from cclp.training.loop import (
     Objective,
     Training,
-    call_net,
     cclp_settings,
-    make_net,
     own_randomness,
     set_up,
     train_steps,
 )
 from cclp.training.machine import make_fabric
-from cclp.training.prior import Prior
 from cclp.training.recipe import SIMILARITIES, OneCycle, Recipe
 
 LABELED_BATCH = 200
@@ -192,7 +191,7 @@ class CCLPClassifier(
 
     classes_: NDArray[Any]
     _offset: NDArray[np.float64]
-    _form: Form
+    _spec: InputSpec
 
     def __init__(
         self,
@@ -271,30 +270,30 @@ class CCLPClassifier(
         check_consistent_length(X, y)
         classes, codes = _encode(y)
         recipe = self._recipe(len(X))
-        form = Form(tuple(map(str, classes)), self._shape(X.shape[1]))
+        spec = InputSpec(tuple(map(str, classes)), self._shape(X.shape[1]))
         fitted = self.warm_start and hasattr(self, "_objective")
         if fitted and not np.array_equal(classes, self.classes_):
             raise ValueError(
                 f"warm_start needs the classes of the last fit, {self.classes_}, got {classes}"
             )
-        if fitted and form.shape != self._form.shape:
+        if fitted and spec.shape != self._spec.shape:
             raise ValueError(
-                f"{_SAME_NETWORK}: samples of shape {self._form.shape}, got {form.shape}"
+                f"{_SAME_NETWORK}: samples of shape {self._spec.shape}, got {spec.shape}"
             )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         split = self._split(codes, seed)
         fabric = make_fabric(self.device, self.precision)
         with own_randomness(), make_reporter(quiet=False) if self.verbose else Reporter() as report:
             offset = self._offset if fitted else X.mean(0, dtype=np.float64)
-            x = _less(X, offset).reshape(len(X), *form.shape)
+            x = _less(X, offset).reshape(len(X), *spec.shape)
             training = set_up(
                 fabric,
                 x,
                 codes,
                 split,
                 recipe,
-                lambda: self._net(form),
-                lambda: make_methods(self.method, form.num_classes, self._settings(recipe)),
+                lambda: self._net(spec),
+                lambda: make_methods(self.method, spec.num_classes, self._settings(recipe)),
                 normalization="zscore",
                 labeled_batch=LABELED_BATCH,
                 seed=seed,
@@ -302,7 +301,7 @@ class CCLPClassifier(
             if fitted:
                 self._go_on(training.objective)
             self._train(fabric, training, x, codes, split, recipe, seed, report)
-        self.classes_, self._offset, self._form = classes, offset, form
+        self.classes_, self._offset, self._spec = classes, offset, spec
         return self
 
     def _train(
@@ -324,16 +323,16 @@ class CCLPClassifier(
             poor = found.graph.leave_out().is_poor(num_classes)
             prior = None if poor else found.classes
         title = f"{self.method}, {len(x)} samples, {len(split.labeled)} labels"
-        report.begin(title, 0, recipe.steps)
+        report.begin(title, 0, recipe.max_steps)
         history: dict[str, list[float]] = {}
-        best = _Best(recipe.steps)
+        best = _Best(recipe.max_steps)
         for outcome in train_steps(fabric, *training[2:], x, y, recipe, seed, prior=prior):
             self.n_iter_ = outcome.done
             for name, value in outcome.terms.items():
                 history.setdefault(name, []).append(value)
             report.step(outcome.done, outcome.terms, outcome.seconds)
             if len(split.held_out) and best.is_due(outcome.done):
-                settle_statistics(fabric, objective, x, split.unlabeled, seed)
+                recalibrate_batchnorm(fabric, objective, x, split.unlabeled, seed)
                 logits = run_net(fabric, objective, x, split.held_out).logits
                 error = error_rate(logits, y[split.held_out])
                 report.error(outcome.done, error)
@@ -342,7 +341,7 @@ class CCLPClassifier(
                 if best.is_over(outcome.done, error, objective):
                     break
         if best.state is None:
-            settle_statistics(fabric, objective, x, split.unlabeled, seed)
+            recalibrate_batchnorm(fabric, objective, x, split.unlabeled, seed)
         else:
             objective.load_state_dict(best.state)
         self.history_ = history
@@ -469,7 +468,7 @@ class CCLPClassifier(
         check_is_fitted(self)
         X = validate_data(self, X, dtype=FLOATS, order="C", reset=False)
         fabric = make_fabric(self.device, "32")
-        x = _less(X, self._offset).reshape(len(X), *self._form.shape)
+        x = _less(X, self._offset).reshape(len(X), *self._spec.shape)
         try:
             return run_net(fabric, self._objective.to(fabric.device), x)
         finally:
@@ -549,15 +548,20 @@ class CCLPClassifier(
             )
         return shape
 
-    def _net(self, form: Form) -> Net:
+    def _net(self, spec: InputSpec) -> Net:
         if callable(self.net):
-            return call_net(self.net, getattr(self.net, "__name__", repr(self.net)), form)
+            return call_net(
+                self.net,
+                getattr(self.net, "__name__", repr(self.net)),
+                spec.shape,
+                spec.num_classes,
+            )
         check_choice("net", self.net, ("mlp", "cnn"))
         if self.net == "cnn":
-            return make_net("mnist", form)
+            return make_net("mnist", spec.shape, spec.num_classes)
         return mlp(
-            prod(form.shape),
-            form.num_classes,
+            prod(spec.shape),
+            spec.num_classes,
             hidden_sizes=self.hidden_sizes,
             embedding_size=self.embedding_size,
         )

@@ -11,15 +11,15 @@ from cclp.commands.options import (
     Weight,
     data_dir_option,
     image_size_option,
-    label_option,
-    labels_option,
+    max_steps_option,
     net_option,
     no_verify_option,
+    num_labels_option,
     path_option,
     quiet_option,
     setting_option,
     skip_bad_option,
-    steps_option,
+    target_option,
 )
 from cclp.commands.stop import StopOnSignal
 from cclp.commands.train import data_name, make_config
@@ -38,14 +38,14 @@ from cclp.training.recipe import RECIPES
     "cclp+vat.",
 )
 @click.option("--seeds", type=int, default=5, help="So many labeled sets and first weights.")
-@labels_option
+@num_labels_option
 @click.option(
     "--recipe",
     type=click.Choice(list(RECIPES)),
     help="Of all runs, as in cclp train; fast has a prior, which is for CCLP alone.  "
     "[default: digits for digits, else short]",
 )
-@steps_option
+@max_steps_option
 @click.option(
     "--weight", "weights", type=Weight(), multiple=True, help="METHOD=W, wherever it is a part."
 )
@@ -55,7 +55,7 @@ from cclp.training.recipe import RECIPES
 @data_dir_option
 @no_verify_option
 @image_size_option
-@label_option
+@target_option
 @skip_bad_option
 @net_option
 @quiet_option
@@ -74,7 +74,7 @@ def compare(
     """Train several methods on DATA and compare them: same splits, same network, same steps.
 
     \b
-    cclp compare digits --methods supervised,entropy,vat,cclp,cclp+vat --labels 50 --seeds 5
+    cclp compare digits --methods supervised,entropy,vat,cclp,cclp+vat --num-labels 50 --seeds 5
 
     Stopped or killed, the same command goes on where it was.
     """
@@ -91,16 +91,16 @@ def compare(
     if options["recipe"] is None and options["data"] != "digits":
         options["recipe"] = "short"
     config = make_config(**options, method=method, weights=weights, settings=settings)
-    config = replace(config, evaluate_every=config.recipe.steps)
+    config = replace(config, evaluate_every=config.recipe.max_steps)
     out = out or Path("runs", f"compare-{data_name(config)}")
     from cclp.experiments.compare import compare as run_comparison
-    from cclp.training.run import Stopped
+    from cclp.runs.run import Stopped
 
-    with make_reporter(quiet) as report, StopOnSignal(report.say) as should_stop:
+    with make_reporter(quiet) as report, StopOnSignal(report.warn) as should_stop:
         try:
             run_comparison(config, names, range(seeds), out, report, should_stop)
         except Stopped:
-            report.say("Stopped, saved. The same command goes on with it.")
+            report.warn("Stopped, saved. The same command goes on with it.")
             context.exit(128 + should_stop.number)
     click.echo((out / "results.md").read_text(), nl=False)
     click.echo(f"comparison: {out}")

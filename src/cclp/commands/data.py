@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from cclp.commands.options import data_dir_option, quiet_option
-from cclp.data import catalog
-from cclp.data.catalog import CATALOG
+from cclp.data.published import catalog
+from cclp.data.published.catalog import CATALOG
 from cclp.progress import make_reporter
 
 

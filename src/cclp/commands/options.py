@@ -73,12 +73,14 @@ def path_option(flag: str, text: str, metavar: str = "PATH") -> Callable[..., An
     return click.option(flag, type=click.Path(path_type=Path), metavar=metavar, help=text)
 
 
-labels_option = click.option(
-    "--labels",
+num_labels_option = click.option(
+    "--num-labels",
     type=LabelCount(),
     help="Labeled samples, in equal shares of the classes.  [default: 100; of your own data all]",
 )
-steps_option = click.option("--steps", type=int, help="Training steps.  [default: the recipe's]")
+max_steps_option = click.option(
+    "--max-steps", type=int, help="Training steps.  [default: the recipe's]"
+)
 run_argument = click.argument("run", type=click.Path(path_type=Path))
 data_dir_option = path_option(
     "--data-dir",
@@ -90,7 +92,7 @@ no_verify_option = click.option(
     is_flag=True,
     help="Accept files of published data that are not the published ones; recorded.",
 )
-label_option = click.option("--label", metavar="COLUMN", help="Column of classes in a .csv file.")
+target_option = click.option("--target", metavar="COLUMN", help="Column of classes in a .csv file.")
 skip_bad_option = click.option(
     "--skip-bad", is_flag=True, help="Leave out images that cannot be read."
 )

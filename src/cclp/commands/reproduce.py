@@ -13,10 +13,10 @@ import click
 from cclp.checks import check_integer, check_number
 from cclp.commands.options import (
     data_dir_option,
+    max_steps_option,
     no_verify_option,
     path_option,
     quiet_option,
-    steps_option,
 )
 from cclp.commands.stop import StopOnSignal
 from cclp.files import write_bytes
@@ -35,7 +35,7 @@ def reproduce() -> None:
     cclp reproduce circles
     cclp reproduce moons
     cclp reproduce overhead
-    cclp reproduce ablation --steps 1500 --dry-run
+    cclp reproduce ablation --max-steps 1500 --dry-run
     cclp reproduce table1 --data mnist --seeds 3 --budget 60
 
     Each writes raw results, figures (SVG, PNG) or tables, and a page. Stopped or killed, the same
@@ -124,12 +124,12 @@ def _sweep(
             help=f"One or several.  [default: {data}]",
         ),
         click.option(
-            "--labels",
+            "--num-labels",
             type=click.Choice(["few", "all"]),
             multiple=True,
             help="few: 100, 1000 or 4000, by data.  [default: both]",
         ),
-        steps_option,
+        max_steps_option,
         click.option(
             "--budget", type=float, metavar="MINUTES", help="Stop after so long, all saved."
         ),
@@ -154,7 +154,7 @@ def _sweep(
 def reproduce_table1(context: click.Context, /, methods: str, **options: Any) -> None:
     """Errors on MNIST, SVHN and CIFAR-10 with few and all labels (Table 1).
 
-    The paper's settings take days on two cores: choose --data and --labels, --recipe or --steps,
+    The paper's settings take days on two cores: choose --data and --labels, --recipe or --max-steps,
     and see with --dry-run how long it takes here. A cell that is finished is not trained again; to
     bring together what several machines have made, copy the folders in runs/ into one and call the
     command again.
@@ -179,7 +179,7 @@ def reproduce_ablation(context: click.Context, /, **options: Any) -> None:
     Figure 4: S = 0 (no SSL), 1, 2, 3, 4, 6, 10 and 20, few and all labels.
 
     \b
-    cclp reproduce ablation --labels few --steps 1500 --dry-run
+    cclp reproduce ablation --labels few --max-steps 1500 --dry-run
     """
     from cclp.experiments import ablation
 
@@ -241,12 +241,12 @@ def _reproduce(
     budget: float | None = None,
 ) -> None:
     """Run an experiment, draw it, say what became of each claim."""
-    from cclp.training.run import Stopped
+    from cclp.runs.run import Stopped
 
     check_page(out / "report.html")
     line = shlex.join(["cclp", *context.obj])
     with make_reporter(quiet) as report:
-        with StopOnSignal(report.say) as signalled:
+        with StopOnSignal(report.warn) as signalled:
             over = time.monotonic() + 60 * (budget or math.inf)
             try:
                 claims = run(
@@ -256,18 +256,18 @@ def _reproduce(
                     command=line,
                 )
             except Stopped:
-                report.say("Stopped, saved. The same command goes on with it.")
+                report.warn("Stopped, saved. The same command goes on with it.")
                 if signalled():
                     context.exit(128 + signalled.number)
                 claims = []
         for claim in claims:
             click.echo(f"{'holds' if claim.holds else 'FAILS'}: {claim.said} {claim.measured}.")
-        report.tell("Drawing.")
+        report.info("Drawing.")
         click.echo(f"page: {experiment_page(out)}")
 
 
 def experiment_page(folder: Path, page: Path | None = None) -> Path:
-    """Draw an experiment, and write its page."""
+    """BatchIndices an experiment, and write its page."""
     from cclp.report.experiment import make_experiment_page, write_figures
 
     page = page or folder / "report.html"

@@ -15,19 +15,19 @@ from cclp.commands.options import (
     choice_option,
     data_dir_option,
     image_size_option,
-    label_option,
-    labels_option,
+    max_steps_option,
     net_option,
     no_verify_option,
+    num_labels_option,
     path_option,
     quiet_option,
     setting_option,
     skip_bad_option,
-    steps_option,
+    target_option,
 )
 from cclp.commands.stop import StopOnSignal
-from cclp.data.catalog import CATALOG
 from cclp.data.load import find_kind
+from cclp.data.published.catalog import CATALOG
 from cclp.methods import METHODS, file_name, method_parts
 from cclp.progress import Reporter, make_reporter
 from cclp.training import processes
@@ -44,13 +44,13 @@ from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
 from cclp.user_code import is_user_code
 
 CCLP_ONLY = ("chain_steps", "similarity", "bandwidth", "prior", "teach")
-OF_RECIPE = {name.removeprefix("chain_"): name for name in CCLP_ONLY}  # settings of the method
+OF_RECIPE = {name: name for name in CCLP_ONLY}
 NAMED_AGAIN = ("data_dir", "net", "method")
 
 
 @click.command(short_help="Train a classifier from few labels.")
 @click.argument("data", default="digits")
-@labels_option
+@num_labels_option
 @click.option(
     "--method",
     default="cclp",
@@ -77,10 +77,10 @@ NAMED_AGAIN = ("data_dir", "net", "method")
 @data_dir_option
 @no_verify_option
 @image_size_option
-@label_option
+@target_option
 @skip_bad_option
 @net_option
-@steps_option
+@max_steps_option
 @click.option("--learning-rate", type=float, help="Largest one.  [default: the recipe's]")
 @click.option(
     "--weight",
@@ -157,11 +157,11 @@ def train(
     X_test, y_test; a .csv with a column of classes, empty where unlabeled.
 
     \b
-    cclp train digits --labels 50
-    cclp train mnist --labels 100 --steps 9000 --out runs/mnist
+    cclp train digits --num-labels 50
+    cclp train mnist --num-labels 100 --max-steps 9000 --out runs/mnist
     cclp train --resume runs/mnist
     cclp train photos/ --image-size 64
-    cclp train customers.csv --label churned
+    cclp train customers.csv --target churned
 
     A run that was stopped or killed goes on with --resume as if nothing had happened.
     """
@@ -182,11 +182,11 @@ def train(
         out = out or Path("runs", _run_name(config))
 
     # torch and Fabric are loaded from here on
-    from cclp.training import run
+    from cclp.runs import run
 
     first = processes.rank() == 0
     reporter = make_reporter(quiet) if first else Reporter()
-    with reporter as report, StopOnSignal(report.say) as should_stop:
+    with reporter as report, StopOnSignal(report.warn) as should_stop:
         try:
             if resume is None:
                 assert out is not None
@@ -196,7 +196,7 @@ def train(
                 out = resume
                 result = run.resume(out, report, should_stop, **again)
         except run.Stopped as stopped:
-            report.say(f"{stopped} Go on with: cclp train --resume {shlex.quote(str(out))}")
+            report.warn(f"{stopped} Go on with: cclp train --resume {shlex.quote(str(out))}")
             # another process may have been told
             context.exit(128 + (should_stop.number or signal.SIGTERM) if first else 0)
     if not first:
@@ -214,7 +214,7 @@ def train(
 
 def make_config(
     data: str,
-    labels: int | str | None = None,
+    num_labels: int | str | None = None,
     recipe: str | None = None,
     data_dir: Path | None = None,
     net: str | None = None,
@@ -225,11 +225,11 @@ def make_config(
     **options: Any,
 ) -> Config:
     """A configuration from the options of ``cclp train``."""
-    if labels is None:
-        labels = 100 if data in CATALOG else "all"
+    if num_labels is None:
+        num_labels = 100 if data in CATALOG else "all"
     if recipe is None and net is not None and is_user_code(net) and data != "digits":
         recipe = "short"  # what "fast" does suits its own net
-    made = make_recipe(recipe, data, all_labels=labels == "all", kind=find_kind(data))
+    made = make_recipe(recipe, data, all_labels=num_labels == "all", kind=find_kind(data))
     overrides = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
     overrides = {name: value for name, value in overrides.items() if value is not None}
     for owner, name, value in settings:
@@ -255,7 +255,7 @@ def make_config(
     try:
         return Config(
             data=data if data in CATALOG else str(Path(data).resolve()),
-            labels=None if labels == "all" else int(labels),
+            num_labels=None if num_labels == "all" else int(num_labels),
             recipe=made,
             data_dir=None if data_dir is None else str(data_dir.resolve()),
             verify=not no_verify,
@@ -292,5 +292,5 @@ def _run_name(config: Config) -> str:
 
 def data_name(config: Config) -> str:
     """Of directories: the data and how many labels."""
-    labels = "all" if config.labels is None else config.labels
+    labels = "all" if config.num_labels is None else config.num_labels
     return f"{Path(config.data).stem}-{labels}"

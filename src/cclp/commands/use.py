@@ -11,26 +11,26 @@ import click
 
 from cclp.commands.options import (
     data_dir_option,
-    label_option,
     net_option,
     no_verify_option,
     path_option,
     quiet_option,
     run_argument,
     skip_bad_option,
+    target_option,
 )
 from cclp.commands.reproduce import check_page, experiment_page
 from cclp.files import write_bytes
 from cclp.progress import make_reporter
 
 if TYPE_CHECKING:
-    from cclp.training.export import Format
+    from cclp.runs.export import Format
 
 
 @click.command(short_help="Measure a trained network on labeled data.")
 @run_argument
 @click.argument("data", required=False)
-@label_option
+@target_option
 @skip_bad_option
 @data_dir_option
 @no_verify_option
@@ -45,7 +45,7 @@ def evaluate(run: Path, data: str | None, no_verify: bool, quiet: bool, **option
     cclp evaluate runs/photos
     cclp evaluate runs/photos more-photos/
     """
-    from cclp.training.inference import evaluate
+    from cclp.runs.inference import evaluate
 
     with make_reporter(quiet) as report:
         found = evaluate(run, data, verify=not no_verify, report=report, **options)
@@ -82,7 +82,7 @@ def predict(
         raise ValueError(f"{out} exists and is never overwritten: choose another --out")
     if out is not None and not out.parent.is_dir():
         raise ValueError(f"--out {out}: there is no folder {out.parent}")
-    from cclp.training.inference import predict
+    from cclp.runs.inference import predict
 
     table = io.StringIO(newline="")
     writer = csv.writer(table, lineterminator="\n")
@@ -123,9 +123,9 @@ def export(run: Path, kind: "Format", out: Path | None, net: str | None, quiet: 
 
     \b
     cclp export runs/photos                        # photos-onnx/model.onnx
-    cclp export runs/photos --format safetensors   # for cclp.training.export.load_exported
+    cclp export runs/photos --format safetensors   # for cclp.runs.export.load_exported
     """
-    from cclp.training.export import export
+    from cclp.runs.export import export
 
     out = out or Path(f"{run.resolve().name}-{kind}")
     with make_reporter(quiet) as report:

@@ -15,7 +15,7 @@ from cclp.data.splits import Indices
 _CLASSES, _LABELED, _UNLABELED, _STEP = range(4)
 
 
-class Draw(NamedTuple):
+class BatchIndices(NamedTuple):
     """Indices into the training set: of labeled samples, (N_L,), and unlabeled ones, (N_U,)."""
 
     labeled: Indices
@@ -71,7 +71,7 @@ class Batches:
         self.seed = seed
         self.world_size = world_size
 
-    def __call__(self, step: int, rank: int = 0) -> Draw:
+    def __call__(self, step: int, rank: int = 0) -> BatchIndices:
         turn = step * self.world_size + rank
         labeled = [
             self.members[c][
@@ -82,7 +82,7 @@ class Batches:
         unlabeled = self.unlabeled[
             self._read(len(self.unlabeled), turn, self.unlabeled_batch, _UNLABELED)
         ]
-        return Draw(np.concatenate(labeled), unlabeled)
+        return BatchIndices(np.concatenate(labeled), unlabeled)
 
     def _classes(self, turn: int) -> Indices:
         """Different classes for a step; over an epoch of turns every class has its turn."""

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Literal
 
 from cclp.checks import refuse_options
-from cclp.data.catalog import CATALOG, load_published
-from cclp.data.form import Dataset, Form
-from cclp.data.own import kind_of, load_own
+from cclp.data.dataset import Dataset, InputSpec
+from cclp.data.published.catalog import CATALOG, load_published
+from cclp.data.user.folder import kind_of, load_own
 from cclp.progress import Reporter
 
 Kind = Literal["images", "vectors"]
@@ -34,18 +34,18 @@ def load(
     *,
     verify: bool = True,
     image_size: int | None = None,
-    label: str | None = None,
+    target: str | None = None,
     skip_bad: bool = False,
-    form: Form | None = None,
+    spec: InputSpec | None = None,
     report: Reporter | None = None,
 ) -> Dataset:
     """Load data by name or path.
 
     Args:
         data: a name of the catalogue, or a path.
-        data_dir, verify: of published data, see :func:`cclp.data.catalog.load_published`.
-        image_size, label, skip_bad: of own data, see :func:`cclp.data.own.load_own`.
-        form: of a run, to bring own data into; published data must be of it.
+        data_dir, verify: of published data, see :func:`cclp.data.published.catalog.load_published`.
+        image_size, target, skip_bad: of own data, see :func:`cclp.data.user.folder.load_own`.
+        spec: of a run, to bring own data into; published data must be of it.
         report: told of what takes long.
 
     Raises:
@@ -60,20 +60,20 @@ def load(
         return load_own(
             Path(data),
             image_size=image_size,
-            label=label,
+            target=target,
             skip_bad=skip_bad,
-            form=form,
+            spec=spec,
             report=report,
         )
     refuse_options(
-        {"image_size": image_size, "label": label, "skip_bad": skip_bad},
+        {"image_size": image_size, "target": target, "skip_bad": skip_bad},
         f"is for your own files, not for {data}",
     )
     found = load_published(data, data_dir, verify=verify, report=report)
-    if form is not None and found.form != form:
+    if spec is not None and found.spec != spec:
         raise ValueError(
-            f"{data} must have classes {', '.join(form.classes)} and samples of shape "
-            f"{form.shape} up to {form.white}, as those trained on, got "
-            f"{', '.join(found.form.classes)} and {found.form.shape} up to {found.form.white}"
+            f"{data} must have classes {', '.join(spec.classes)} and samples of shape "
+            f"{spec.shape} up to {spec.white}, as those trained on, got "
+            f"{', '.join(found.spec.classes)} and {found.spec.shape} up to {found.spec.white}"
         )
     return found

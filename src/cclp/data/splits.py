@@ -39,7 +39,7 @@ def make_split(y: Indices, labels: int | None, held_out: int, seed: int) -> Spli
 
 
 def labeled_subset(y: Indices, count: int, seed: int) -> Indices:
-    """Draw a class-balanced labeled set; a larger one of the same seed contains it.
+    """BatchIndices a class-balanced labeled set; a larger one of the same seed contains it.
 
     Classes take turns: the first sample of each, then the second of each, and so on, in a random
     order of classes within each turn. A class that runs out is passed over.
@@ -75,7 +75,7 @@ def labeled_subset(y: Indices, count: int, seed: int) -> Indices:
 
 
 def held_out_subset(y: Indices, count: int, seed: int) -> Indices:
-    """Draw samples to hold out, in proportion to the classes; each class keeps one or more.
+    """BatchIndices samples to hold out, in proportion to the classes; each class keeps one or more.
 
     Args:
         y: class indices, (N,); −1 where the class is not known: those are not drawn.

@@ -52,9 +52,9 @@ def cell(
 
 def cell_like(recipe: str, config: Config) -> Cell:
     """The cell that a run with such a configuration must be."""
-    labels: Labels = "all" if config.labels is None else "few"
+    labels: Labels = "all" if config.num_labels is None else "few"
     chain = 0 if config.method == "supervised" else config.recipe.chain_steps
-    return cell(recipe, config.recipe.steps, config.data, labels, chain, config.seed)
+    return cell(recipe, config.recipe.max_steps, config.data, labels, chain, config.seed)
 
 
 def cells(

@@ -20,8 +20,8 @@ from cclp.experiments.sweep import Cell, go
 from cclp.files import write_bytes, write_json
 from cclp.methods import check_methods, file_name, method_parts
 from cclp.progress import Reporter
+from cclp.runs.directory import Metrics, read_json
 from cclp.training.config import Config
-from cclp.training.directory import Metrics, read_json
 
 REFERENCE, BASELINE = "cclp", "supervised"
 
@@ -65,7 +65,7 @@ def compare(
 
     Raises:
         ValueError: for wrong settings, or if ``out`` holds another comparison.
-        cclp.training.run.Stopped: if ``should_stop`` said so; all is saved.
+        cclp.runs.run.Stopped: if ``should_stop`` said so; all is saved.
     """
     report = report or Reporter()
     check_methods(methods)
@@ -77,7 +77,7 @@ def compare(
     for ended in go(cells, out / "runs", report, should_stop):
         if ended.problem is not None:
             method, seed = ended.cell.config.method, ended.cell.config.seed
-            report.say(f"{method}, seed {seed}: {ended.problem}. Going on with the others.")
+            report.warn(f"{method}, seed {seed}: {ended.problem}. Going on with the others.")
             diverged.add((method, seed))
         write_results(out, methods, diverged)
     return write_results(out, methods, diverged)

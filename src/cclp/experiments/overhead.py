@@ -19,8 +19,8 @@ from cclp.checks import check_choice
 from cclp.experiments.folder import Claim, damage_named, open_folder
 from cclp.nets import Net, cifar_net, mnist_net, svhn_net
 from cclp.progress import Reporter
+from cclp.runs.run import Stopped
 from cclp.training.machine import has_bfloat16
-from cclp.training.run import Stopped
 
 CLASSES = 10
 SIZES = (100, 200, 500, 1000, 2000, 4000)  # N
@@ -49,7 +49,9 @@ def loss_call(n: int, steps: int, features: int) -> Callable[[], None]:
     z_labeled, labels, z_unlabeled = embeddings(n, features)
 
     def call() -> None:
-        loss = cclp.cclp_loss(z_labeled, labels, z_unlabeled, num_classes=CLASSES, steps=steps)
+        loss = cclp.cclp_loss(
+            z_labeled, labels, z_unlabeled, num_classes=CLASSES, chain_steps=steps
+        )
         torch.autograd.grad(loss, (z_labeled, z_unlabeled))
 
     return call
@@ -114,7 +116,7 @@ def reproduce(
     Raises:
         ValueError: for wrong arguments, if ``out`` holds something else or is in use, or was begun
             on another machine.
-        cclp.training.run.Stopped: if ``should_stop`` said so; what is measured is saved.
+        cclp.runs.run.Stopped: if ``should_stop`` said so; what is measured is saved.
     """
     for net in nets:
         check_choice("nets", net, tuple(NETS))

@@ -19,8 +19,8 @@ import numpy as np
 from cclp.files import write_json
 from cclp.methods import make_methods
 from cclp.progress import Reporter
+from cclp.runs.directory import Metrics, read_json, read_run
 from cclp.training.config import Config
-from cclp.training.directory import Metrics, read_json, read_run
 from cclp.user_code import is_user_code
 
 POLL_SECONDS = 1.0
@@ -40,7 +40,7 @@ class Cell(NamedTuple):
 
     @property
     def steps(self) -> int:
-        return self.config.recipe.steps
+        return self.config.recipe.max_steps
 
 
 class Ended(NamedTuple):
@@ -87,7 +87,7 @@ def check_same(runs: Path, cells: Sequence[Cell]) -> None:
 
 def differences(found: Config, wanted: Config) -> str:
     """Between two runs, in words: of what makes them the same run on whatever machine."""
-    names = ("data", "labels", "method", "settings", "seed")
+    names = ("data", "num_labels", "method", "settings", "seed")
     pairs = [(name, getattr(found, name), getattr(wanted, name)) for name in names]
     pairs.append(("held_out", found.held_out or 0, wanted.held_out or 0))
     pairs += [
@@ -123,9 +123,9 @@ def go(
 
     Raises:
         ValueError: for a run that cannot be begun or gone on with, or whose process was killed.
-        cclp.training.run.Stopped: if ``should_stop`` said so; all is saved.
+        cclp.runs.run.Stopped: if ``should_stop`` said so; all is saved.
     """
-    from cclp.training.run import Stopped
+    from cclp.runs.run import Stopped
 
     check_same(runs, cells)
     todo = unfinished(runs, cells)
@@ -146,7 +146,7 @@ def go(
             if done > before:
                 seconds = (time.monotonic() - begun) * (total - done) / (done - before)
                 left = f", about {seconds / 60:.0f} min left"
-            report.tell(
+            report.info(
                 f"Run {number} of {len(todo)}: {cell.name} "
                 f"({done / total:.0%} of all steps done{left})"
             )
@@ -157,7 +157,7 @@ def _run(
     cell: Cell, runs: Path, report: Reporter, should_stop: Callable[[], bool], command: str | None
 ) -> Ended:
     """Begin a run, or go on with it."""
-    from cclp.training.run import resume, train
+    from cclp.runs.run import resume, train
 
     folder, config = runs / cell.name, cell.config
     try:
@@ -191,7 +191,7 @@ def _together(
     from joblib import Parallel, cpu_count, delayed
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
-    from cclp.training.run import Stopped
+    from cclp.runs.run import Stopped
 
     total = sum(cell.steps for cell in todo)
     threads = max(1, cpu_count() // jobs)
@@ -207,7 +207,7 @@ def _together(
                     stopped = True
                     continue
                 for sentence in ended.said:
-                    report.say(f"{ended.cell.name}: {sentence}")
+                    report.warn(f"{ended.cell.name}: {sentence}")
                 yield ended
         except BrokenProcessPool:
             raise ValueError(
@@ -224,7 +224,7 @@ class _Remembering(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def say(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         self.said.append(text)
 
 
@@ -236,7 +236,7 @@ def _job(
         signal.signal(number, signal.SIG_IGN)  # the parent says when to stop
     import torch
 
-    from cclp.training.run import Stopped
+    from cclp.runs.run import Stopped
 
     def should_stop() -> bool:
         return flag.exists() or os.getppid() != parent
@@ -292,13 +292,16 @@ def _watching(
 
 def seconds_per_step(config: Config, shape: tuple[int, ...], num_classes: int) -> float:
     """How long a step of a run takes on this machine: one is timed, on noise."""
-    from cclp.data.form import Form
+    from cclp.data.dataset import InputSpec
     from cclp.data.splits import Split
-    from cclp.training.loop import cclp_settings, make_net, own_randomness, set_up, train_steps
+    from cclp.nets.registry import make_net
+    from cclp.training.loop import cclp_settings, own_randomness, set_up, train_steps
     from cclp.training.machine import make_fabric
 
-    recipe = replace(config.recipe, steps=2, alone=0.0)  # with unlabeled samples, if there are any
-    form = Form(tuple(map(str, range(num_classes))), shape)
+    recipe = replace(
+        config.recipe, max_steps=2, alone=0.0
+    )  # with unlabeled samples, if there are any
+    spec = InputSpec(tuple(map(str, range(num_classes))), shape)
     each = max(recipe.per_class, -(-recipe.unlabeled_batch // num_classes), 1)
     y = np.tile(np.arange(num_classes), each)
     x = np.random.default_rng(0).integers(0, 256, (len(y), *shape), np.uint8)
@@ -312,7 +315,7 @@ def seconds_per_step(config: Config, shape: tuple[int, ...], num_classes: int) -
             y,
             split,
             recipe,
-            lambda: make_net(recipe.net, form),
+            lambda: make_net(recipe.net, spec.shape, spec.num_classes),
             lambda: make_methods(config.method, num_classes, {"cclp": cclp_settings(recipe)}),
             normalization=config.normalization,
             labeled_batch=config.labeled_batch,
@@ -351,9 +354,9 @@ def estimate(cells: Sequence[Cell], runs: Path, report: Reporter) -> Iterator[Es
             yield Estimate(cell, "finished", 0.0)
             continue
         done, recipe = steps_done(runs, cell), cell.config.recipe
-        kind = cell.config.data, cell.config.method, replace(recipe, steps=1)
+        kind = cell.config.data, cell.config.method, replace(recipe, max_steps=1)
         if kind not in timed:
-            report.tell(f"Timing a step: {cell.config.method} on {cell.config.data}.")
+            report.info(f"Timing a step: {cell.config.method} on {cell.config.data}.")
             shape = (1, 28, 28) if recipe.net.startswith("mnist") else (3, 32, 32)
             timed[kind] = seconds_per_step(cell.config, shape, num_classes=10)
         state = f"step {done:,} of {cell.steps:,}" if done else f"{cell.steps:,} steps"

@@ -147,7 +147,7 @@ class Beside(NamedTuple):
 def recipe_of(name: str, steps: int | None, data: str, labels: Labels) -> Recipe:
     """The recipe of a cell."""
     made = make_recipe(name, data, all_labels=labels == "all")
-    return made if steps is None else replace(made, steps=steps)
+    return made if steps is None else replace(made, max_steps=steps)
 
 
 def cell(
@@ -167,7 +167,7 @@ def cell(
         Config(
             data=data,
             recipe=recipe_of(recipe, steps, data, labels),
-            labels=amount,
+            num_labels=amount,
             method=method,
             seed=seed,
             data_dir=data_dir,
@@ -178,8 +178,8 @@ def cell(
 
 def cell_like(recipe: str, config: Config) -> Cell:
     """The cell that a run with such a configuration must be."""
-    labels: Labels = "all" if config.labels is None else "few"
-    return cell(recipe, config.recipe.steps, config.data, labels, config.method, config.seed)
+    labels: Labels = "all" if config.num_labels is None else "few"
+    return cell(recipe, config.recipe.max_steps, config.data, labels, config.method, config.seed)
 
 
 def cells(

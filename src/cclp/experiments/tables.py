@@ -14,9 +14,9 @@ from cclp.experiments.grid import Grid
 from cclp.experiments.sweep import DIVERGED, Cell, differences, go, unfinished
 from cclp.files import write_bytes
 from cclp.progress import Reporter
+from cclp.runs.directory import InUse, read_json, read_run
+from cclp.runs.run import Stopped
 from cclp.training.config import Config
-from cclp.training.directory import InUse, read_json, read_run
-from cclp.training.run import Stopped
 
 Records = list[dict[str, Any]]
 
@@ -69,7 +69,7 @@ def reproduce(
 
     Raises:
         ValueError: if ``out`` holds something else or is in use, or a run cannot be made.
-        cclp.training.run.Stopped: if ``should_stop`` said so; all is saved.
+        cclp.runs.run.Stopped: if ``should_stop`` said so; all is saved.
     """
     report = report or Reporter()
     with open_folder(out, name, settings) as folder:
@@ -78,11 +78,11 @@ def reproduce(
         try:
             for ended in go(cells, out / "runs", report, should_stop, command, jobs):
                 if ended.problem is not None:
-                    report.say(f"{ended.cell.name}: {ended.problem}. Going on with the others.")
+                    report.warn(f"{ended.cell.name}: {ended.problem}. Going on with the others.")
                 found = _conclude(folder)
         except Stopped:
             left = [cell.name for cell in unfinished(out / "runs", cells)]
-            report.say(f"{len(left)} of {len(cells)} runs are left: {', '.join(left)}.")
+            report.warn(f"{len(left)} of {len(cells)} runs are left: {', '.join(left)}.")
             raise
     return found
 
@@ -169,7 +169,7 @@ def _diverged(run: Path) -> dict[str, Any]:
         return {
             "error": None,
             "data": config.data,
-            "labels": len(about["labeled"]) if config.labels is not None else None,
+            "labels": len(about["labeled"]) if config.num_labels is not None else None,
             "method": config.method,
             "seed": config.seed,
             "recipe": config.to_json()["recipe"],

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import cclp
-from cclp.health import GraphHealth
+from cclp.loss.health import GraphHealth
 from cclp.methods.entropy import mean_entropy
 
 POINTS, CLASSES = 200, 2
@@ -130,7 +130,7 @@ def compact(steps: int, graph: dict[str, Any] = GRAPH) -> Regulariser:
     """The CCLP loss with chains of so many steps."""
 
     def loss(layout: Layout, z: Tensor, classifier: Tensor) -> Tensor:
-        return cclp.cclp_loss(*parts(layout, z), steps=steps, **graph)
+        return cclp.cclp_loss(*parts(layout, z), chain_steps=steps, **graph)
 
     return loss
 
@@ -193,7 +193,7 @@ def accuracy(layout: Layout, moment: Moment) -> float:
 
 def health(layout: Layout, z: Tensor, steps: int, graph: dict[str, Any] = GRAPH) -> GraphHealth:
     """Of the graph over the points."""
-    return cclp.graph_health(*parts(layout, z), steps=steps, **graph)
+    return cclp.graph_health(*parts(layout, z), chain_steps=steps, **graph)
 
 
 def posteriors(layout: Layout, z: Tensor, graph: dict[str, Any] = GRAPH) -> Tensor:

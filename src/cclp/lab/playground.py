@@ -10,8 +10,8 @@ from torch import Tensor
 import cclp
 from cclp.experiments import toy
 from cclp.experiments.toy import Moment
-from cclp.health import ideal_loss
 from cclp.lab.scene import FARTHEST, NONE, Scene
+from cclp.loss.health import ideal_loss
 
 DIGITS = 5  # of what is only drawn
 BEYOND = 4.0  # regions reach so many times as far as the points do

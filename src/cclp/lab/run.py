@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cclp.checks import check_integer
-from cclp.data.catalog import CATALOG, location
+from cclp.data.published.catalog import CATALOG, location
 from cclp.progress import Reporter
 from cclp.report.charts import Series, thin
 from cclp.report.page import class_colours, headline
@@ -17,8 +17,8 @@ from cclp.report.pictures import png
 from cclp.report.projection import fit_square, project
 from cclp.report.read import Embedding, RunRecord, read_run
 from cclp.report.sections import HEALTH, curve, health_warnings, loss_lines
-from cclp.training import directory
-from cclp.training.run import load_data
+from cclp.runs import directory
+from cclp.runs.run import load_data
 
 PLANE, MARGIN = 1000, 25  # places are whole numbers from 0 to this
 NEIGHBOURS = 8

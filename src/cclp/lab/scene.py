@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.experiments import toy
-from cclp.graph import SIMILARITIES
+from cclp.loss.graph import SIMILARITIES
 
 MOST_POINTS, MOST_CLASSES, LONGEST_CHAIN, MOST_SKIPPED = 500, 4, 20, 50
 FARTHEST = 1e4  # a coordinate or a weight beyond it has run away

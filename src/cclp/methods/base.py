@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from torch import Tensor, nn
 
 from cclp.checks import check_number
-from cclp.health import GraphHealth
+from cclp.loss.health import GraphHealth
 from cclp.nets import Net, batch_norms
 
 
@@ -25,7 +25,7 @@ class Step(NamedTuple):
         logits: of the labeled samples, (N_L, C).
         progress: share of the training that lies behind, for ramps.
         prior: class probabilities of the unlabeled samples by the whole training set, (N_U, C), or
-            None: see :mod:`cclp.training.prior`.
+            None: see :mod:`cclp.pseudo_labels.prior`.
         length: steps of the whole training.
     """
 

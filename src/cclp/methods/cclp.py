@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cclp.checks import check_number
-from cclp.health import GraphHealth, graph_health
-from cclp.losses import CCLPLoss
+from cclp.loss.cclp import CCLPLoss
+from cclp.loss.health import GraphHealth, graph_health
 from cclp.methods.base import Method, Step
 
 
@@ -48,7 +48,7 @@ class CCLP(Method):
             labels,
             z_unlabeled,
             num_classes=self.loss.num_classes,
-            steps=self.loss.steps,
+            chain_steps=self.loss.chain_steps,
             similarity=self.loss.similarity,
             temperature=self.loss.temperature,
             bandwidth=self.loss.bandwidth,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from cclp.checks import check_number
-from cclp.methods.augment import strong, weak
+from cclp.data.augment import strong, weak
 from cclp.methods.base import Method, Step, check_weight, kept_statistics
 from cclp.methods.pseudo_label import confident_cross_entropy
 
@@ -12,7 +12,7 @@ from cclp.methods.pseudo_label import confident_cross_entropy
 class FixMatch(Method):
     """Pseudo-labels from weakly changed samples for strongly changed ones (Sohn et al. 2020).
 
-    Unlike all other methods here it needs augmentation: see :mod:`cclp.methods.augment`.
+    Unlike all other methods here it needs augmentation: see :mod:`cclp.data.augment`.
 
     Args:
         num_classes: C.

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from cclp.autograd import outside_autocast
 from cclp.checks import check_number
+from cclp.loss.autograd import outside_autocast
 from cclp.methods.base import Method, Step, check_weight
 
 SMOOTHING = 1e-8  # within the logarithms, as in the original

@@ -105,7 +105,7 @@ EXPERIMENTS = {
 
 
 def write_figures(out: Path) -> None:
-    """Draw the figures of an experiment into its directory, SVG and PNG, and the animation.
+    """BatchIndices the figures of an experiment into its directory, SVG and PNG, and the animation.
 
     Raises:
         ValueError: if the directory holds no finished experiment, or is damaged.

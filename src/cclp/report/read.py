@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cclp.data.formats import read_npz
+from cclp.data.published.formats import read_npz
 from cclp.files import parse_json
-from cclp.training.directory import read_json
+from cclp.runs.directory import read_json
 
 _AT_LEAST_0 = ("error", "seconds", "samples", "images", "restarts", "steps")
 FRAMES = 40  # of an embedding at most: more make the page heavy and show no more

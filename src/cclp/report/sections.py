@@ -227,7 +227,7 @@ class HealthWarnings(NamedTuple):
 
 def health_warnings(run: RunRecord) -> HealthWarnings | None:
     """What the diagnostics of a run say in words; None if there are none."""
-    from cclp.health import GraphHealth  # imports torch
+    from cclp.loss.health import GraphHealth  # imports torch
 
     lines = [line for line in run.metrics if any(key.startswith("health/") for key in line)]
     if not lines:

@@ -5,7 +5,8 @@ from typing import Any, Literal, get_args
 
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.methods import method_parts
-from cclp.training.recipe import NETS, SIMILARITIES, OneCycle, Pieces, Recipe
+from cclp.nets.registry import check_net
+from cclp.training.recipe import SIMILARITIES, OneCycle, Pieces, Recipe
 from cclp.user_code import is_user_code
 
 Precision = Literal["auto", "bf16", "32"]
@@ -21,7 +22,7 @@ GRAPHS = get_args(Graph)
 NORMALIZATIONS = get_args(Normalization)
 LARGEST_IMAGE = 1024
 _KINDS = {  # of what no other check looks at
-    "data": str, "method": str, "settings": dict, "data_dir": str | None, "label": str | None,
+    "data": str, "method": str, "settings": dict, "data_dir": str | None, "target": str | None,
     "prior_features": str | None,
     "verify": bool, "skip_bad": bool, "tensorboard": bool,
 }  # fmt: skip
@@ -34,7 +35,7 @@ class Config:
     Attributes:
         data: name in the catalogue, or path of the user's own.
         recipe: how to train.
-        labels: how many labeled samples, in equal shares of the classes; None: all there are.
+        num_labels: how many labeled samples, in equal shares of the classes; None: all there are.
         method: see :func:`cclp.methods.method_parts`.
         settings: of the methods, by method and name, where they are not the methods' own:
             ``{"vat": {"weight": 0.3, "radius": 0.4}}``.
@@ -42,7 +43,7 @@ class Config:
         data_dir: folder of published data; None: what ``CCLP_DATA`` names, or the cache.
         verify: whether files of published data must be the published ones.
         image_size: side that images of an own folder are brought to; None: 32.
-        label: column of classes in an own table.
+        target: column of classes in an own table.
         prior_features: file of features to spread the prior's labels over, instead of the inputs:
             an .npy array with a row for each training sample.
         skip_bad: whether to leave out images of an own folder that cannot be read.
@@ -64,14 +65,14 @@ class Config:
 
     data: str
     recipe: Recipe
-    labels: int | None = 100
+    num_labels: int | None = 100
     method: str = "cclp"
     settings: dict[str, dict[str, Setting]] = field(default_factory=dict)
     seed: int = 0
     data_dir: str | None = None
     verify: bool = True
     image_size: int | None = None
-    label: str | None = None
+    target: str | None = None
     prior_features: str | None = None
     skip_bad: bool = False
     held_out: int | None = None
@@ -108,8 +109,7 @@ class Config:
         check_choice("graph", self.graph, GRAPHS)
         check_choice("similarity", self.recipe.similarity, SIMILARITIES)
         check_number("learning_rate", self.recipe.learning_rate, above=0)
-        if not is_user_code(self.recipe.net):
-            check_choice("net", self.recipe.net, NETS)
+        check_net(self.recipe.net)
         for name in ("weight", "l2_features", "l2_classifier", "teach", "jitter"):
             check_number(name, getattr(self.recipe, name), least=0)
         check_number("adam_eps", self.recipe.adam_eps, above=0)
@@ -118,14 +118,14 @@ class Config:
             check_number(name, getattr(self.recipe, name), least=0, most=1)
         for name, value, least in (
             ("seed", self.seed, 0),
-            ("labels", self.labels, 2),
+            ("num_labels", self.num_labels, 2),
             ("held_out", self.held_out, 0),
             ("image_size", self.image_size, 8),
             ("labeled_batch", self.labeled_batch, 2),
             ("devices", self.devices, 1),
             ("evaluate_every", self.evaluate_every, 1),
             ("checkpoint_every", self.checkpoint_every, 1),
-            ("steps", self.recipe.steps, 1),
+            ("max_steps", self.recipe.max_steps, 1),
             ("per_class", self.recipe.per_class, 1),
             ("unlabeled_batch", self.recipe.unlabeled_batch, 0),
             ("chain_steps", self.recipe.chain_steps, 1),
@@ -151,7 +151,7 @@ class Config:
 
     @property
     def evaluation_interval(self) -> int:
-        return self.evaluate_every or max(1, self.recipe.steps // 10)
+        return self.evaluate_every or max(1, self.recipe.max_steps // 10)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, from which :meth:`from_json` makes an equal Config."""

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cclp.data.form import Dataset
+from cclp.data.dataset import Dataset
 from cclp.data.splits import Indices, Split
-from cclp.gather import gather_rows
+from cclp.loss.gather import gather_rows
 from cclp.nets import batch_norms
 from cclp.training.processes import share_buffers
 
@@ -36,7 +36,7 @@ class Outputs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
+class EvaluationSet:
     """What the error is measured on.
 
     Attributes:
@@ -54,7 +54,7 @@ class Measured:
     names: Sequence[str]
 
 
-def measured_set(data: Dataset, split: Split | None) -> Measured | None:
+def evaluation_set(data: Dataset, split: Split | None) -> EvaluationSet | None:
     """What is held out of the training set, else the test set; None if there is neither."""
     if split is not None and len(split.held_out):
         x, y, names, index = data.train_x, data.train_y, data.train_names, split.held_out
@@ -65,7 +65,7 @@ def measured_set(data: Dataset, split: Split | None) -> Measured | None:
     else:
         return None
     called = [names[i] if names else f"{kind} {i}" for i in index]
-    return Measured(what, x, index, y[index], called)
+    return EvaluationSet(what, x, index, y[index], called)
 
 
 @torch.no_grad()
@@ -108,7 +108,7 @@ def run_net(
 
 
 @torch.no_grad()
-def settle_statistics(
+def recalibrate_batchnorm(
     fabric: "Fabric", objective: "Objective", x: NDArray[Any], index: Indices, seed: int
 ) -> None:
     """Replace the running statistics of batch norm by those of samples under the weights of now.
@@ -169,7 +169,7 @@ def embedding_file(
     return content.getvalue()
 
 
-def predictions_file(logits: Tensor, measured: Measured) -> bytes:
+def predictions_file(logits: Tensor, measured: EvaluationSet) -> bytes:
     """The content of ``predictions.npz``: every prediction, and the most confident mistakes.
 
     ======================================== =====================================================

@@ -15,22 +15,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
+from cclp.data.augment import jitter, mirror, recolour
 from cclp.data.batches import Batches, step_seed
-from cclp.data.form import Form
 from cclp.data.normalize import fit_normalizer
 from cclp.data.splits import Split
-from cclp.methods.augment import jitter, mirror, recolour
 from cclp.methods.base import Method, Step
-from cclp.nets import Net, cifar_net, mlp, mnist_net, small_net, svhn_net
+from cclp.nets.base import Net
 from cclp.training.recipe import Recipe
-from cclp.user_code import is_user_code, load_object, running
 
 _generators = RLock()
-SMALLEST_IMAGES = {"mnist_small": 8}  # 2 to the poolings, and margins; else 4
-MNIST_MARGIN = 2  # pixels at every border: they are empty
 
 
-class Outcome(NamedTuple):
+class StepResult(NamedTuple):
     """What a training step leaves to be looked at.
 
     Attributes:
@@ -204,70 +200,12 @@ def cclp_settings(recipe: Recipe) -> dict[str, float | str]:
     """What a recipe says of CCLP, as the method takes it."""
     return {
         "weight": recipe.weight,
-        "steps": recipe.chain_steps,
+        "chain_steps": recipe.chain_steps,
         "similarity": recipe.similarity,
         "bandwidth": recipe.bandwidth,
         "prior": recipe.prior,
         "teach": recipe.teach,
     }
-
-
-def make_net(name: str, form: Form) -> Net:
-    """The network of that name, or the user's own, for these inputs and classes."""
-    if is_user_code(name):
-        return _user_net(name, form)
-    if name == "mlp":
-        return mlp(int(np.prod(form.shape)), form.num_classes)
-    if len(form.shape) != 3:
-        raise ValueError(f"net {name!r} is for images, got samples of shape {form.shape}")
-    channels, height, width = form.shape
-    smallest = SMALLEST_IMAGES.get(name, 4)
-    if min(height, width) < smallest:
-        raise ValueError(
-            f"net {name!r} is for images of {smallest} x {smallest} pixels or more, "
-            f"got {height} x {width}"
-        )
-    if name == "svhn":
-        return svhn_net(form.num_classes, channels, min(height, width))
-    if name == "mnist_half":
-        return mnist_net(form.num_classes, channels, width=16)
-    if name == "mnist_small":
-        return small_net(
-            form.num_classes, channels, width=16, poolings=2, margin=MNIST_MARGIN, dropout=0.0
-        )
-    if name == "small":  # from 8 x 8 pixels on, 2 x 2 to 4 x 4 are left in the end
-        poolings = max(2, (min(height, width) - 1).bit_length() - 2)
-        return small_net(form.num_classes, channels, poolings=poolings)
-    return (mnist_net if name == "mnist" else cifar_net)(form.num_classes, channels)
-
-
-def _user_net(name: str, form: Form) -> Net:
-    """What the user's function of that name makes."""
-    return call_net(load_object("net", name), name, form)
-
-
-def call_net(make: Callable[..., object], name: str, form: Form) -> Net:
-    """What the user's function makes, tried on two samples."""
-    with running("net", name):
-        net = make(form.shape, form.num_classes)
-    wanted = (
-        f"net {name!r} must take (shape, num_classes) and give a torch.nn.Module with modules "
-        "'features' (samples to embeddings) and 'classifier' (embeddings to logits)"
-    )
-    if not isinstance(net, nn.Module) or not all(
-        isinstance(getattr(net, part, None), nn.Module) for part in ("features", "classifier")
-    ):
-        raise ValueError(f"{wanted}, got {type(net).__name__}")
-    net.eval()
-    with running("net", name), torch.no_grad():
-        z = net.features(torch.zeros(2, *form.shape))  # type: ignore[operator]
-        logits = net.classifier(z)  # type: ignore[operator]
-    if z.ndim != 2 or logits.shape != (2, form.num_classes):
-        raise ValueError(
-            f"{wanted}: for 2 samples of shape {form.shape} it must give embeddings (2, any) and "
-            f"logits (2, {form.num_classes}), got {tuple(z.shape)} and {tuple(logits.shape)}"
-        )
-    return cast(Net, net.train())
 
 
 def make_optimizer(objective: Objective, recipe: Recipe) -> Adam:
@@ -323,7 +261,7 @@ def train_steps(
     seed: int,
     first: int = 0,
     prior: NDArray[np.float32] | None = None,
-) -> Iterator[Outcome]:
+) -> Iterator[StepResult]:
     """Train from step ``first`` to the recipe's last; yields after each step.
 
     Args:
@@ -341,7 +279,7 @@ def train_steps(
             processes, wherever it happened.
     """
     objective.train()
-    for step in range(first, recipe.steps):
+    for step in range(first, recipe.max_steps):
         begun = time.perf_counter()
         reseed(seed, step, fabric.global_rank)
         draw = batches(step, fabric.global_rank)
@@ -359,7 +297,7 @@ def train_steps(
             group["lr"] = learning_rate
 
         terms, z_labeled, z_unlabeled = objective(
-            x_labeled, labels, x_unlabeled, step / recipe.steps, believed, recipe.steps
+            x_labeled, labels, x_unlabeled, step / recipe.max_steps, believed, recipe.max_steps
         )
         losses = torch.stack(list(terms.values()))
         means = cast(Tensor, fabric.all_reduce(losses.detach().clone()))  # over the processes
@@ -371,7 +309,7 @@ def train_steps(
         fabric.backward(losses.sum())
         optimizer.step()
         objective.after_step()  # type: ignore[operator]
-        yield Outcome(
+        yield StepResult(
             step + 1,
             values,
             learning_rate,

@@ -13,6 +13,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 
 import cclp
+from cclp.training.amx import avoid_broken_amx
 from cclp.training.processes import PATIENCE, started_here
 
 FabricPrecision = Literal["bf16-mixed", "32-true"]
@@ -86,6 +87,7 @@ def make_fabric(
         ValueError: if this machine has not got so many.
     """
     device = find_device(accelerator)
+    avoid_broken_amx()
     here = devices if devices == 1 else started_here() or devices
     there = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device.type, here)
     if here > there:

@@ -25,7 +25,7 @@ _SECONDS_TO_END = 10.0
 _SET_BY_FABRIC = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 
-class Lost(RuntimeError):  # noqa: N818 - it says what has happened
+class WorkerDied(RuntimeError):  # noqa: N818 - it says what has happened
     """Another process of the training has ended before its time."""
 
 
@@ -101,7 +101,7 @@ def together(fabric: "Fabric") -> Iterator[None]:
     """Start the other processes, if nobody has yet; within, all of them run. They end together.
 
     Raises:
-        Lost: if another process has ended, which this one learns from the broken connection.
+        WorkerDied: if another process has ended, which this one learns from the broken connection.
     """
     for teller in ("distributed", "rank_zero"):  # who is there: the user knows
         logging.getLogger(f"lightning_fabric.utilities.{teller}").setLevel(logging.WARNING)
@@ -119,7 +119,7 @@ def together(fabric: "Fabric") -> Iterator[None]:
                 child.wait(_SECONDS_TO_END)
         _kill(children)
         first = str(error).strip().partition("\n")[0]
-        raise Lost(
+        raise WorkerDied(
             f"another process of this training has ended; if it said why, it is above ({first})"
         ) from None
     except BaseException:
@@ -157,7 +157,7 @@ def _is_broken_connection(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
-def one_first(fabric: "Fabric", work: Callable[[], T]) -> T:
+def local_rank_zero_first(fabric: "Fabric", work: Callable[[], T]) -> T:
     """``work`` in all processes; on each machine one begins, and leaves a cache for the others."""
     if fabric.local_rank > 0:
         fabric.barrier()

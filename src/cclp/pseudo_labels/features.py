@@ -23,9 +23,7 @@ _BATCH, _BATCH_VALUES = 500, 2_000_000
 _SAMPLED = 10_000  # enough for the components, and of histograms no more are held at a time
 
 
-def gradient_components(
-    images: NDArray[Any], most: int, rows: NDArray[np.int64]
-) -> NDArray[np.float32]:
+def hog_components(images: NDArray[Any], most: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
     """Principal components of these images' histograms, (N, at most ``most``)."""
     order = np.random.default_rng(0).permutation(len(rows))
     sample = np.concatenate(list(_parts(images, rows[np.sort(order[:_SAMPLED])])))
@@ -37,7 +35,7 @@ def gradient_components(
     return np.concatenate(parts).round(4).astype(np.float32)
 
 
-def gradient_histograms(images: NDArray[Any]) -> NDArray[np.float32]:
+def hog_features(images: NDArray[Any]) -> NDArray[np.float32]:
     """Oriented gradients of images in overlapping cells.
 
     Larger images are first brought to a longer side of 32 pixels. The histograms of an image have
@@ -51,7 +49,7 @@ def gradient_histograms(images: NDArray[Any]) -> NDArray[np.float32]:
 
     Examples:
         >>> stripes = np.tile(np.arange(16) % 4 < 2, (1, 1, 16, 1))
-        >>> both = gradient_histograms(np.concatenate([stripes, 1 - stripes, stripes.mT]))
+        >>> both = hog_features(np.concatenate([stripes, 1 - stripes, stripes.mT]))
         >>> both.shape
         (3, 512)
         >>> bool(np.allclose(both[0], both[1])), bool(np.allclose(both[0], both[2]))

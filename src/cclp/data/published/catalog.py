@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cclp.data.fetch import (
+from cclp.data.dataset import Dataset, InputSpec
+from cclp.data.published.fetch import (
     CIFAR_BATCHES,
     CIFAR_MEMBERS,
     Archive,
@@ -24,8 +25,8 @@ from cclp.data.fetch import (
     fetch,
     rebuild_cifar,
 )
-from cclp.data.form import Dataset, Form
-from cclp.data.formats import Labeled, parse_cifar, parse_idx, parse_svhn, read_content
+from cclp.data.published.formats import Labeled, parse_cifar, parse_idx, parse_svhn, read_content
+from cclp.files import cache_root
 from cclp.progress import Reporter
 
 Contents = Mapping[str, tuple[Path, bytes]]
@@ -74,13 +75,6 @@ def data_root(data_dir: Path | None) -> Path:
     return data_dir if data_dir is not None else cache_root()
 
 
-def cache_root() -> Path:
-    """The user's cache folder for this program; nothing in it is lost if it is removed."""
-    import pooch
-
-    return Path(pooch.os_cache("cclp"))
-
-
 def get_entry(name: str) -> Entry:
     """An entry of :data:`CATALOG`."""
     if name not in CATALOG:
@@ -125,8 +119,8 @@ def load_published(
             f"{name}: training images of shape {train.x.shape[1:]}, test images of shape "
             f"{test.x.shape[1:]}: they must be the same"
         )
-    form = Form(entry.classes, train.x.shape[1:], entry.white)
-    return Dataset(name, form, train.x, train.y, test.x, test.y, verified)
+    spec = InputSpec(entry.classes, train.x.shape[1:], entry.white)
+    return Dataset(name, spec, train.x, train.y, test.x, test.y, verified)
 
 
 def fetch_published(
@@ -144,7 +138,7 @@ def fetch_published(
     }
     if not missing:
         return []
-    report.tell(f"{name} is not in {root}: fetching it ({entry.size / 1e6:.0f} MB)")
+    report.info(f"{name} is not in {root}: fetching it ({entry.size / 1e6:.0f} MB)")
     try:
         return fetch(missing, entry.sources, entry.size, root / name, report)
     except ValueError as error:

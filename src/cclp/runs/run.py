@@ -25,16 +25,16 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from cclp.data.catalog import CATALOG, cache_root
-from cclp.data.form import Dataset
+from cclp.data.dataset import Dataset
 from cclp.data.load import load
+from cclp.data.published.catalog import CATALOG
 from cclp.data.splits import Split, make_split
-from cclp.files import write_bytes, write_json
+from cclp.files import cache_root, write_bytes, write_json
 from cclp.methods import make_methods, method_parts
+from cclp.nets.registry import make_net
 from cclp.progress import Reporter
-from cclp.training.checkpoint import Checkpoint, does_not_fit, load_checkpoint, save_checkpoint
-from cclp.training.config import Config, named_again
-from cclp.training.directory import (
+from cclp.runs.checkpoint import Checkpoint, does_not_fit, load_checkpoint, save_checkpoint
+from cclp.runs.directory import (
     Metrics,
     check_new,
     clear_partial,
@@ -44,19 +44,19 @@ from cclp.training.directory import (
     read_run,
     tensorboard,
 )
+from cclp.training.config import Config, named_again
 from cclp.training.evaluation import (
     embedding_file,
     embedding_points,
     error_rate,
-    measured_set,
+    evaluation_set,
     predictions_file,
+    recalibrate_batchnorm,
     run_net,
-    settle_statistics,
 )
 from cclp.training.loop import (
-    Outcome,
+    StepResult,
     cclp_settings,
-    make_net,
     own_randomness,
     set_up,
     train_steps,
@@ -73,15 +73,15 @@ from cclp.training.machine import (
 from cclp.training.processes import (
     any_of,
     check_started,
+    local_rank_zero_first,
     may_be_restarted,
-    one_first,
     shares_its_store,
     together,
 )
 from cclp.user_code import is_user_code
 
 if TYPE_CHECKING:
-    from cclp.training.prior import Prior
+    from cclp.pseudo_labels.prior import Prior
 
 LOG_EVERY = 10
 SECONDS_BETWEEN_CHECKPOINTS = 300.0
@@ -115,7 +115,7 @@ def train(
     Raises:
         ValueError: for data or settings that cannot be, and for a directory that is not empty.
         FloatingPointError: if the loss or the weights stop being finite.
-        Lost: if another process has ended.
+        WorkerDied: if another process has ended.
         Stopped: if ``should_stop`` said so.
     """
     device = find_device(config.accelerator)
@@ -126,9 +126,9 @@ def train(
     )
     report = report or Reporter()
     if config.precision == "bf16" and not has_bfloat16(device):
-        report.say("This machine has no bfloat16 of its own: expect --precision 32 to be faster.")
+        report.warn("This machine has no bfloat16 of its own: expect --precision 32 to be faster.")
     if may_be_restarted() and shares_its_store():
-        report.say(
+        report.warn(
             "Restarts by torchrun are likely to fail: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1."
         )
     fabric = _fabric(config)
@@ -137,7 +137,7 @@ def train(
         begun = fabric.broadcast(begun)
         if begun is not None:
             return _go_on(fabric, out, begun, config, report, should_stop)
-        data = one_first(fabric, lambda: load_data(config, report))
+        data = local_rank_zero_first(fabric, lambda: load_data(config, report))
         if config.held_out is None:
             config = replace(config, held_out=_part_to_hold_out(data))
         with own_randomness():
@@ -154,9 +154,9 @@ def train(
                         "fingerprint": data.fingerprint,
                         "verified": data.verified,
                         "left_out": list(data.left_out),
-                        **data.form.to_json(),
+                        **data.spec.to_json(),
                     },
-                    "labeled": "all" if config.labels is None else run.split.labeled.tolist(),
+                    "labeled": "all" if config.num_labels is None else run.split.labeled.tolist(),
                     "prior_features": run.features_digest,
                     "environment": environment(device),
                 },
@@ -234,7 +234,7 @@ def resume(
     )
     finished = _result_of(out)
     if finished is not None:
-        report.say(f"{out} is finished: nothing to resume.")
+        report.warn(f"{out} is finished: nothing to resume.")
         return finished
     fabric = _fabric(config)
     with together(fabric):
@@ -270,13 +270,15 @@ def _go_on(
         changed = differences(about["environment"], environment(find_device(config.accelerator)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
-    data = one_first(fabric, lambda: load_data(config, report, fingerprint, moved_to=data_dir))
+    data = local_rank_zero_first(
+        fabric, lambda: load_data(config, report, fingerprint, moved_to=data_dir)
+    )
     if config.held_out is None:
         config = replace(config, held_out=_part_to_hold_out(data))
     if changed:
-        report.say(f"Resuming, but not bit for bit: {', '.join(changed)}.")
+        report.warn(f"Resuming, but not bit for bit: {', '.join(changed)}.")
     with _held(fabric, out), own_randomness():
-        saved = load_checkpoint(out / "checkpoint", report.say) if first else None
+        saved = load_checkpoint(out / "checkpoint", report.warn) if first else None
         if saved is not None and saved.info.get("config") != _config_digest(out):
             raise ValueError(
                 f"{out / 'config.json'} has changed since checkpoint {saved.step} was written: put "
@@ -318,7 +320,7 @@ class Run:
         self.data, self.report = data, report
         self.writes = fabric.is_global_zero
         self.split = split_data(config, data)
-        self.measured = measured_set(data, self.split)
+        self.measured = evaluation_set(data, self.split)
         self.done = 0 if checkpoint is None else checkpoint.step
         recipe = config.recipe
         if "cclp" not in method_parts(config.method) or self.split.all_labeled:
@@ -337,7 +339,7 @@ class Run:
             data.train_y,
             self.split,
             recipe,
-            lambda: make_net(recipe.net, data.form),
+            lambda: make_net(recipe.net, data.spec.shape, data.num_classes),
             lambda: make_methods(config.method, data.num_classes, settings),
             normalization=config.normalization,
             labeled_batch=config.labeled_batch,
@@ -365,7 +367,7 @@ class Run:
             clear_partial(self.out)
             self.metrics.forget_after(self.done)
         title = f"{config.method} on {self.data.name}, seed {config.seed}"
-        self.report.begin(title, self.done, self.recipe.steps, self._cost)
+        self.report.begin(title, self.done, self.recipe.max_steps, self._cost)
         error, finished = None, False
         try:
             self.classes = self._believed()
@@ -384,7 +386,7 @@ class Run:
             ):
                 done = self.done = outcome.done
                 self.report.step(done, outcome.terms, outcome.seconds)
-                last = done == recipe.steps
+                last = done == recipe.max_steps
                 evaluated = last or done % config.evaluation_interval == 0
                 if evaluated:
                     error = self._evaluate(done)
@@ -397,7 +399,7 @@ class Run:
                 if self.writes and (last or stop or self._checkpoint_is_due(done)):
                     self.save(done)
                 if stop:
-                    raise Stopped(f"Stopped at step {done} of {recipe.steps}, saved.")
+                    raise Stopped(f"Stopped at step {done} of {recipe.max_steps}, saved.")
         except FloatingPointError as problem:
             good = f"step {self.saved} is kept" if self.saved else "there is none yet"
             raise FloatingPointError(f"{problem}; last good checkpoint: {good}") from None
@@ -405,7 +407,7 @@ class Run:
             if self.events is not None:
                 self.events.finalize("")
         if not finished:  # killed after the last step, before its result was written
-            error = self._evaluate(recipe.steps)
+            error = self._evaluate(recipe.max_steps)
         result = self._result(error)
         if self.writes:
             write_json(self.out / "result.json", result)
@@ -421,14 +423,14 @@ class Run:
     def _needs_prior(self) -> bool:
         """Whether there are steps left that a prior is good for."""
         recipe = self.config.recipe
-        some = self.done < recipe.prior * recipe.steps
+        some = self.done < recipe.prior * recipe.max_steps
         return some and "cclp" in method_parts(self.config.method)
 
     def _read_features(self) -> NDArray[np.float32] | None:
         """What the user has for the prior in place of the inputs, if it is still needed."""
         if self.config.prior_features is None or not self._needs_prior:
             return None
-        from cclp.training.prior import read_features
+        from cclp.pseudo_labels.prior import read_features
 
         return read_features(Path(self.config.prior_features), len(self.data.train_y))
 
@@ -450,13 +452,13 @@ class Run:
 
     def _make_prior(self, spread: NDArray[np.float32] | None) -> "Prior | None":
         """Labels spread over the inputs, or over features of them; ``spread``: they were before."""
-        from cclp.training.prior import Prior  # scipy.sparse takes a while to import
+        from cclp.pseudo_labels.prior import Prior  # scipy.sparse takes a while to import
 
         data, features = self.data, self.features
         over = "the inputs" if features is None else "the features"
         settled = spread is not None or self.split.all_labeled  # good enough before, or known
         if not settled:
-            self.report.tell(f"Spreading labels over {over}.")
+            self.report.info(f"Spreading labels over {over}.")
         prior = Prior(
             data.train_x if features is None else features,
             data.train_y,
@@ -472,12 +474,12 @@ class Run:
         if left_out.is_good(per_class, data.num_classes):
             self.recipe = replace(self.recipe, alone=0.0)
         if self.recipe.first_unlabeled:
-            self.report.tell(f"The net begins with labels alone. Spread over {over}, {left_out}.")
+            self.report.info(f"The net begins with labels alone. Spread over {over}, {left_out}.")
             return prior
         if left_out.is_poor(data.num_classes):
-            self.report.say(f"Labels spread over {over} are not used: only {left_out}.")
+            self.report.warn(f"Labels spread over {over} are not used: only {left_out}.")
             return None
-        self.report.tell(f"Labels are spread over {over}: {left_out}.")
+        self.report.info(f"Labels are spread over {over}: {left_out}.")
         return prior
 
     def _renew(self, classes: NDArray[np.float32]) -> None:
@@ -492,11 +494,11 @@ class Run:
             classes[:] = self.prior.classes
         classes[:] = self.fabric.broadcast(classes)
         changed = int((classes.argmax(1) != before).sum())
-        self.report.tell(f"Labels by what the net says, smoothed: {changed} samples change.")
+        self.report.info(f"Labels by what the net says, smoothed: {changed} samples change.")
 
     def _settle(self) -> None:
         """Batch norm's statistics under the weights of now."""
-        settle_statistics(
+        recalibrate_batchnorm(
             self.fabric,
             self.objective,
             self.data.train_x,
@@ -580,7 +582,7 @@ class Run:
         )
         write_bytes(folder / f"{done:08d}.npz", content)
 
-    def _log(self, outcome: Outcome, evaluated: bool, error: float | None) -> None:
+    def _log(self, outcome: StepResult, evaluated: bool, error: float | None) -> None:
         values: dict[str, float] = {
             **outcome.terms,
             "loss": sum(outcome.terms.values()),
@@ -598,7 +600,7 @@ class Run:
                     for warning in health.warnings():
                         kind = " ".join(warning.split()[:4])  # before its numbers
                         if kind not in self.warned:
-                            self.report.say(f"Step {outcome.done}: {warning}")
+                            self.report.warn(f"Step {outcome.done}: {warning}")
                         self.warned.add(kind)
         self.metrics.add({"step": outcome.done, **values})
         if self.events is not None:
@@ -653,7 +655,7 @@ def load_data(
         None if config.data_dir is None else Path(config.data_dir),
         verify=config.verify,
         image_size=config.image_size,
-        label=config.label,
+        target=config.target,
         skip_bad=config.skip_bad,
         report=report,
     )
@@ -667,7 +669,7 @@ def load_data(
 
 def split_data(config: Config, data: Dataset) -> Split:
     """Who is labeled, unlabeled and held out in a run."""
-    return make_split(data.train_y, config.labels, config.held_out or 0, config.seed)
+    return make_split(data.train_y, config.num_labels, config.held_out or 0, config.seed)
 
 
 def _part_to_hold_out(data: Dataset) -> int:

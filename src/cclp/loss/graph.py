@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cclp.autograd import first_order, outside_autocast
 from cclp.checks import check_number
-from cclp.inputs import at_least_float32, check_embeddings, values_visible
+from cclp.loss.autograd import first_order, outside_autocast
+from cclp.loss.inputs import at_least_float32, check_embeddings, values_visible
 
 Similarity = str | Callable[[Tensor], Tensor]
 SIMILARITIES = ("dot", "cosine", "euclidean")

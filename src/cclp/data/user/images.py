@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from cclp.data.catalog import cache_root
+from cclp.data.published.catalog import cache_root
 from cclp.files import parse_json, trouble_named, write_json
 from cclp.progress import Reporter
 

@@ -5,14 +5,14 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from cclp.autograd import outside_autocast
-from cclp.chains import chain_loss
 from cclp.checks import check_choice, check_integer, check_number
-from cclp.gather import gather_batch
-from cclp.graph import Similarity, make_metric, similarities
-from cclp.inputs import make_batch, make_prior
-from cclp.propagation import Propagation, check_propagation, check_smoothing, posteriors
-from cclp.released import SMOOTHING, released_loss
+from cclp.loss.autograd import outside_autocast
+from cclp.loss.chains import chain_loss
+from cclp.loss.gather import gather_batch
+from cclp.loss.graph import Similarity, make_metric, similarities
+from cclp.loss.inputs import make_batch, make_prior
+from cclp.loss.propagation import Propagation, check_propagation, check_smoothing, posteriors
+from cclp.loss.released import SMOOTHING, released_loss
 
 Normalization = Literal["nodes", "pairs"]
 NORMALIZATIONS = ("nodes", "pairs")
@@ -24,7 +24,7 @@ def cclp_loss(
     z_unlabeled: Tensor | None,
     *,
     num_classes: int,
-    steps: int = 3,
+    chain_steps: int = 3,
     similarity: Similarity = "dot",
     temperature: float | None = None,
     bandwidth: float | Tensor = 1.0,
@@ -49,7 +49,7 @@ def cclp_loss(
         z_unlabeled: embeddings of unlabeled samples, (N_U, F). None or empty: the loss regularises
             fully supervised training.
         num_classes: C, at least 2.
-        steps: S, the longest chain.
+        chain_steps: S, the longest chain.
         similarity: ``"dot"``, ``"cosine"``, ``"euclidean"`` (−‖z_i − z_j‖² / bandwidth²) or a
             callable from (N, F) to (N, N), finite. It is called once, in at least float32.
         temperature: divides the similarity; None is 1, and 0.1 for ``"cosine"``.
@@ -60,8 +60,8 @@ def cclp_loss(
             keeps the solve well-conditioned where unlabeled points hardly ever reach a label.
         detach_posteriors: treat propagated labels as constants.
         prior: posteriors of the unlabeled samples known from elsewhere, (N_U, C), for the first
-            steps, when the embedding says nothing yet; no gradient goes to them. Ours, not the
-            paper's.
+            training steps, when the embedding says nothing yet; no gradient goes to them. Ours,
+            not the paper's.
         prior_weight: their share in [0, 1]; the rest is left to the graph.
         gather: one graph over the batches of all processes of ``torch.distributed``, which may be
             of different sizes. All must call it, with the same settings; all get the same loss.
@@ -91,7 +91,7 @@ def cclp_loss(
         >>> round(loss.item(), 4) == round(math.log(8 / 2), 4)
         True
     """
-    check_integer("steps", steps, least=1)
+    check_integer("chain_steps", chain_steps, least=1)
     check_choice("normalization", normalization, NORMALIZATIONS)
     check_propagation(propagation)
     check_smoothing(smoothing)
@@ -113,7 +113,7 @@ def cclp_loss(
         ).phi
         if detach_posteriors:
             phi = phi.detach()
-        total = chain_loss(logits, torch.cat([batch.y, phi]), steps)  # Eq. 3, 6-9
+        total = chain_loss(logits, torch.cat([batch.y, phi]), chain_steps)  # Eq. 3, 6-9
         return total / (n if normalization == "nodes" else n * n)
 
 
@@ -125,7 +125,7 @@ class CCLPLoss(nn.Module):
         weight: w of Algorithm 1, multiplies the loss.
         learn_bandwidth: make the bandwidth of ``similarity="euclidean"`` a parameter, positive by
             construction: give it to the optimizer with the net's.
-        steps, similarity, temperature, bandwidth, normalization, propagation, smoothing,
+        chain_steps, similarity, temperature, bandwidth, normalization, propagation, smoothing,
             detach_posteriors, gather: as in :func:`cclp_loss`.
 
     Shapes:
@@ -150,7 +150,7 @@ class CCLPLoss(nn.Module):
         *,
         weight: float = 1.0,
         learn_bandwidth: bool = False,
-        steps: int = 3,
+        chain_steps: int = 3,
         similarity: Similarity = "dot",
         temperature: float | None = None,
         bandwidth: float | Tensor = 1.0,
@@ -163,7 +163,7 @@ class CCLPLoss(nn.Module):
         super().__init__()
         self.num_classes = check_integer("num_classes", num_classes, least=2)
         self.weight = check_number("weight", weight)
-        self.steps = check_integer("steps", steps, least=1)
+        self.chain_steps = check_integer("chain_steps", chain_steps, least=1)
         check_choice("normalization", normalization, NORMALIZATIONS)
         check_propagation(propagation)
         make_metric(similarity, temperature, bandwidth)
@@ -206,7 +206,7 @@ class CCLPLoss(nn.Module):
             labels,
             z_unlabeled,
             num_classes=self.num_classes,
-            steps=self.steps,
+            chain_steps=self.chain_steps,
             similarity=self.similarity,
             temperature=self.temperature,
             bandwidth=self.bandwidth,
@@ -222,9 +222,9 @@ class CCLPLoss(nn.Module):
     def extra_repr(self) -> str:
         similarity = self.similarity if isinstance(self.similarity, str) else "callable"
         return (
-            f"num_classes={self.num_classes}, weight={self.weight:g}, steps={self.steps}, "
-            f"similarity={similarity!r}, normalization={self.normalization!r}, "
-            f"propagation={self.propagation!r}, smoothing={self.smoothing:g}"
+            f"num_classes={self.num_classes}, weight={self.weight:g}, "
+            f"chain_steps={self.chain_steps}, similarity={similarity!r}, "
+            f"normalization={self.normalization!r}, propagation={self.propagation!r}, smoothing={self.smoothing:g}"
         )
 
     @classmethod
@@ -239,11 +239,11 @@ class CCLPLoss(nn.Module):
 
     @classmethod
     def as_released(cls, num_classes: int, **settings: Any) -> "CCLPLoss":
-        """What the authors' TensorFlow code of 2019 computes: see :mod:`cclp.released`.
+        """What the authors' TensorFlow code of 2019 computes: see :mod:`cclp.loss.released`.
 
         Args:
             num_classes: C.
-            **settings: ``weight``, ``steps``, ``similarity``, ``temperature``, ``bandwidth``,
+            **settings: ``weight``, ``chain_steps``, ``similarity``, ``temperature``, ``bandwidth``,
                 ``learn_bandwidth`` and ``gather`` of :class:`CCLPLoss`.
         """
         return _ReleasedLoss(
@@ -272,4 +272,6 @@ class _ReleasedLoss(CCLPLoss):
         if self.gather:
             batch, _ = gather_batch(batch, None)
         with outside_autocast(batch.z.device):
-            return self.weight * released_loss(batch, similarities(batch.z, metric), self.steps)
+            return self.weight * released_loss(
+                batch, similarities(batch.z, metric), self.chain_steps
+            )

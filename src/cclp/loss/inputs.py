@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cclp.autograd import first_order
 from cclp.checks import check_integer, check_number
+from cclp.loss.autograd import first_order
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 

@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from cclp.autograd import first_order, outside_autocast
 from cclp.checks import check_choice, check_number
-from cclp.graph import Metric, Similarity, make_metric, similarities
-from cclp.inputs import Batch, Prior, make_batch, make_prior
+from cclp.loss.autograd import first_order, outside_autocast
+from cclp.loss.graph import Metric, Similarity, make_metric, similarities
+from cclp.loss.inputs import Batch, Prior, make_batch, make_prior
 
 Propagation = Literal["harmonic", "symmetric"]
 PROPAGATIONS = ("harmonic", "symmetric")

@@ -9,18 +9,19 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from cclp.checks import refuse_options
-from cclp.data.form import Dataset, Form
+from cclp.data.dataset import Dataset, InputSpec
 from cclp.data.load import load
 from cclp.data.normalize import saved_normalizer
-from cclp.data.own import read_samples
+from cclp.data.user.folder import read_samples
+from cclp.nets.registry import make_net
 from cclp.progress import Reporter
-from cclp.training.checkpoint import does_not_fit, load_checkpoint
+from cclp.runs.checkpoint import does_not_fit, load_checkpoint
+from cclp.runs.directory import read_run
+from cclp.runs.run import load_data, split_data
 from cclp.training.config import Config, named_again
-from cclp.training.directory import read_run
-from cclp.training.evaluation import Measured, error_rate, measured_set, run_net
-from cclp.training.loop import Objective, make_net
+from cclp.training.evaluation import EvaluationSet, error_rate, evaluation_set, run_net
+from cclp.training.loop import Objective
 from cclp.training.machine import make_fabric
-from cclp.training.run import load_data, split_data
 
 
 class Evaluation(NamedTuple):
@@ -54,7 +55,7 @@ class Trained(NamedTuple):
     """A run's network as its last checkpoint has it."""
 
     config: Config
-    form: Form
+    spec: InputSpec
     fingerprint: str
     fabric: Fabric
     objective: Objective
@@ -78,7 +79,7 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
             f"{out} was made by an older version, which did not record its classes: train it again"
         )
     try:
-        form = Form.from_json(about["data"])
+        spec = InputSpec.from_json(about["data"])
         fingerprint = str(about["data"]["fingerprint"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
@@ -89,7 +90,7 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
         normalizer = saved_normalizer(
             config.normalization, checkpoint.part("objective.normalizer.")
         )
-        objective = Objective(normalizer, make_net(net, form), [])
+        objective = Objective(normalizer, make_net(net, spec.shape, spec.num_classes), [])
         objective.net.load_state_dict(
             checkpoint.part(f"objective.{checkpoint.info.get('network', 'net')}.")
         )
@@ -97,7 +98,7 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
         raise does_not_fit(out, checkpoint, error) from None
     fabric = make_fabric("auto", config.precision)
     objective.to(fabric.device)
-    return Trained(config, form, fingerprint, fabric, objective)
+    return Trained(config, spec, fingerprint, fabric, objective)
 
 
 def evaluate(
@@ -133,7 +134,7 @@ def evaluate(
         )
         config = trained.config
         found = load_data(config, report, trained.fingerprint, moved_to=data_dir)
-        measured = measured_set(found, split_data(config, found))
+        measured = evaluation_set(found, split_data(config, found))
     else:
         found = load(
             data,
@@ -141,10 +142,10 @@ def evaluate(
             verify=verify,
             label=label,
             skip_bad=skip_bad,
-            form=trained.form,
+            spec=trained.spec,
             report=report,
         )
-        measured = measured_set(found, None) or _all_labels(found)
+        measured = evaluation_set(found, None) or _all_labels(found)
     if measured is None:
         raise ValueError(f"{data or out} has no labels to measure the error on: name labeled data")
     count = len(measured.index)
@@ -152,7 +153,7 @@ def evaluate(
         logits = run_net(
             trained.fabric, trained.objective, measured.x, measured.index, advance
         ).logits
-    classes = trained.form.classes
+    classes = trained.spec.classes
     pairs = measured.y * len(classes) + logits.argmax(1).numpy()
     confusion = np.bincount(pairs, minlength=len(classes) ** 2).reshape(len(classes), -1)
     return Evaluation(
@@ -164,11 +165,11 @@ def evaluate(
     )
 
 
-def _all_labels(data: Dataset) -> Measured | None:
+def _all_labels(data: Dataset) -> EvaluationSet | None:
     known = np.flatnonzero(data.train_y >= 0)
     if not len(known):
         return None
-    return Measured("labeled samples", data.train_x, known, data.train_y[known], [])
+    return EvaluationSet("labeled samples", data.train_x, known, data.train_y[known], [])
 
 
 def predict(
@@ -193,7 +194,7 @@ def predict(
     """
     report = report or Reporter()
     trained = open_run(out, net, report)
-    for places, x in read_samples(paths, trained.form, skip_bad=skip_bad, report=report):
+    for places, x in read_samples(paths, trained.spec, skip_bad=skip_bad, report=report):
         if not len(x):
             continue
         outputs = run_net(trained.fabric, trained.objective, x)
@@ -201,4 +202,4 @@ def predict(
         for (file, row), k, p in zip(
             places, predicted.tolist(), probabilities.tolist(), strict=True
         ):
-            yield Prediction(file, row, trained.form.classes[k], p)
+            yield Prediction(file, row, trained.spec.classes[k], p)

@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cclp.autograd import first_order
-from cclp.inputs import Batch, Prior
+from cclp.loss.autograd import first_order
+from cclp.loss.inputs import Batch, Prior
 
 
 def world_size() -> int:

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cclp.autograd import first_order, outside_autocast
-from cclp.inputs import values_visible
+from cclp.loss.autograd import first_order, outside_autocast
+from cclp.loss.inputs import values_visible
 
 
 def class_shares(Phi: Tensor) -> Tensor:
@@ -30,21 +30,21 @@ def class_shares(Phi: Tensor) -> Tensor:
     return Phi / Phi.sum(1, keepdim=True).clamp_min(torch.finfo(Phi.dtype).tiny)
 
 
-def chain_loss(logits: Tensor, Phi: Tensor, steps: int) -> Tensor:
-    """Cross entropy between ideal transitions and Markov chains of 1 to ``steps`` moves.
+def chain_loss(logits: Tensor, Phi: Tensor, chain_steps: int) -> Tensor:
+    """Cross entropy between ideal transitions and Markov chains of 1 to ``chain_steps`` moves.
 
     Eq. 9 without its 1/N²: -1/S sum_s sum_ij T_ij log H^(s)_ij.
 
     Args:
         logits: similarities, (N, N), the logarithm of A in Eq. 2.
         Phi: class posteriors, (N, C), rows summing to one.
-        steps: S.
+        chain_steps: S.
 
     Returns:
         A scalar. Value and gradient are finite for finite ``logits``.
     """
     loss: Tensor
-    loss, *_ = _ChainLoss.apply(logits, Phi, steps)  # type: ignore[no-untyped-call]
+    loss, *_ = _ChainLoss.apply(logits, Phi, chain_steps)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -87,7 +87,7 @@ class _ChainLoss(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(logits: Tensor, Phi: Tensor, steps: int) -> tuple[Tensor, ...]:
+    def forward(logits: Tensor, Phi: Tensor, chain_steps: int) -> tuple[Tensor, ...]:
         Phi = Phi.T.clone(memory_format=torch.contiguous_format)  # never a view of what came
         U = class_shares(Phi)
         log_H = logits.log_softmax(1)  # Eq. 3
@@ -100,19 +100,19 @@ class _ChainLoss(torch.autograd.Function):
         r_sum = H.new_zeros(H.shape[0])  # sum of r_s, where log_sum leaves them out
         log_sum = log_H
         faint = False
-        if steps > 1:
+        if chain_steps > 1:
             B = B_2 = (Phi.T @ Phi).mul_(H)
             r = r_2 = _normalise_rows(B_2).log()
             moves.append(B_2)
             buffer = torch.empty_like(H)
             # If rows of B_s sum to one, no K_s is smaller than the smallest entry of H; and they
             # do, if the weights of B_s are in range, which differ by at most (s-2) min r_2.
-            least = torch.minimum(log_H.min(), (steps - 2) * r_2.min())
+            least = torch.minimum(log_H.min(), (chain_steps - 2) * r_2.min())
             faint = not (values_visible(least) and bool(least > math.log(floor)))
         if faint:
             log_G = (Phi.T @ Phi).log_().add_(log_H)
             log_sum, log_last = log_H.clone(), log_H
-        for s in range(2, steps + 1):
+        for s in range(2, chain_steps + 1):
             if s > 2:
                 top = r.max()
                 weights = (r - top).exp_()
@@ -131,14 +131,14 @@ class _ChainLoss(torch.autograd.Function):
                 r_sum += r
             log_sum.add_(log_K)
             links.append(K)
-        if steps > 1:
+        if chain_steps > 1:
             T = torch.mm(Phi.T, U, out=buffer)
             K = links[-1]
             links[-1] = _not_faint(T, K, routes[-1]) if faint else torch.div(T, K, out=K)
         # sum_ij T_ij L_ij = sum_ic phi_ic (L U)_ic: the loss and its derivative in T are O(N² C).
         LU = (U @ log_sum.T).add_(r_sum)  # rows of T sum to one
         LtU = U @ log_sum
-        loss = (Phi * LU).sum() / -steps  # Eq. 9
+        loss = (Phi * LU).sum() / -chain_steps  # Eq. 9
         slope = LU.add_(LtU).sub_((U * LtU).sum(1, keepdim=True))
         return loss, Phi, U, slope, *links, *moves, *routes
 
@@ -148,20 +148,20 @@ class _ChainLoss(torch.autograd.Function):
         ctx.save_for_backward(*kept)
         ctx.mark_non_differentiable(*kept)
         ctx.set_materialize_grads(False)
-        ctx.steps = inputs[2]
+        ctx.chain_steps = inputs[2]
 
     @staticmethod
     @first_order
     def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor, Tensor, None]:
-        steps = ctx.steps
+        chain_steps = ctx.chain_steps
         Phi, U, dPhi, *rest = ctx.saved_tensors
-        links, rest = rest[:steps], rest[steps:]
-        count = max(0, 2 * steps - 3)  # B_2, and two for each later move
+        links, rest = rest[:chain_steps], rest[chain_steps:]
+        count = max(0, 2 * chain_steps - 3)  # B_2, and two for each later move
         moves, routes = rest[:count], rest[count:]
         faint = bool(routes)
         H = links[0]
         with outside_autocast(H.device):
-            if steps == 1:
+            if chain_steps == 1:
                 dlog_H = Phi.T @ U
             else:
                 # X = d/dK_s, E = d/dlog G, D = d/dlog H^(s), which is T unless chains are faint.
@@ -170,7 +170,7 @@ class _ChainLoss(torch.autograd.Function):
                 E, buffer, spare = torch.zeros_like(H), torch.empty_like(H), torch.empty_like(H)
                 if faint:
                     D = Phi.T @ U
-                for s in range(steps, 1, -1):
+                for s in range(chain_steps, 1, -1):
                     B = B_2
                     if s > 2:
                         weights, total = moves[2 * s - 5], moves[2 * s - 4]
@@ -189,7 +189,7 @@ class _ChainLoss(torch.autograd.Function):
                         X.addcdiv_(torch.mm(Phi.T, U, out=buffer), links[s - 2])
                     # Where the next product goes. The first X is not ours to overwrite, and the
                     # last move, B_2 itself, leaves its buffer free.
-                    spare = buffer if s == 3 else torch.empty_like(H) if s == steps else last
+                    spare = buffer if s == 3 else torch.empty_like(H) if s == chain_steps else last
                 if ctx.needs_input_grad[1]:
                     # Where M = 0 so is E: the floor only keeps 0/0 away. (Two labels that differ,
                     # or a class that unlabeled points cannot have: neither moves.)
@@ -199,5 +199,5 @@ class _ChainLoss(torch.autograd.Function):
                 E = E.add_(D) if faint else E.addmm_(Phi.T, U)
                 dlog_H = E.addcmul_(X, H)
             dlogits = dlog_H.addcmul_(H, dlog_H.sum(1, keepdim=True), value=-1)  # the softmax
-            scale = grad / -steps
+            scale = grad / -chain_steps
         return dlogits.mul_(scale), dPhi.T * scale, None

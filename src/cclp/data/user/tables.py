@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cclp.data.form import Column
+from cclp.data.dataset import Column
 
 MOST_CATEGORIES = 100
 

@@ -24,14 +24,14 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from cclp.checks import check_choice
-from cclp.data.form import Form
+from cclp.data.dataset import InputSpec
 from cclp.data.normalize import saved_normalizer
 from cclp.files import write_bytes, write_json
+from cclp.nets.registry import make_net
 from cclp.progress import Reporter
+from cclp.runs.directory import read_json, read_run
+from cclp.runs.inference import Trained, open_run
 from cclp.training.config import named_again
-from cclp.training.directory import read_json, read_run
-from cclp.training.inference import Trained, open_run
-from cclp.training.loop import make_net
 from cclp.training.machine import environment
 
 Format = Literal["onnx", "safetensors"]
@@ -88,7 +88,7 @@ def export(
     classifier = Classifier(trained.objective.normalizer, trained.objective.network).cpu().eval()
     name = f"model.{format}"
     if format == "onnx":
-        content = _to_onnx(classifier, trained.form)
+        content = _to_onnx(classifier, trained.spec)
     else:
         state = classifier.state_dict()
         content = save({key: tensor.contiguous() for key, tensor in state.items()})
@@ -127,14 +127,15 @@ def load_exported(folder: Path, net: str | None = None) -> Classifier:
             {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)},
         )
         name = named_again("net", str(card["configuration"]["recipe"]["net"]), net)
-        classifier = Classifier(normalizer, make_net(name, Form.from_json(card["input"])))
+        spec = InputSpec.from_json(card["input"])
+        classifier = Classifier(normalizer, make_net(name, spec.shape, spec.num_classes))
         classifier.load_state_dict(tensors)
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"{folder} cannot be used: {' '.join(str(error).split())[:200]}") from None
     return classifier.eval()
 
 
-def _to_onnx(classifier: Classifier, form: Form) -> bytes:
+def _to_onnx(classifier: Classifier, spec: InputSpec) -> bytes:
     """The bytes of an ONNX file that takes any number of samples, in float32."""
     try:
         import onnxscript  # noqa: F401 - torch.onnx says in a page that it is missing
@@ -147,7 +148,7 @@ def _to_onnx(classifier: Classifier, form: Form) -> bytes:
         try:
             program = torch.onnx.export(
                 classifier,
-                (torch.zeros(2, *form.shape),),
+                (torch.zeros(2, *spec.shape),),
                 input_names=["x"],
                 output_names=["logits", "embedding"],
                 dynamic_shapes=({0: torch.export.Dim("samples")},),
@@ -172,7 +173,7 @@ def _card(run: Path, trained: Trained, name: str, content: bytes) -> dict[str, A
         "data": about["data"]["name"],
         "data_verified": about["data"]["verified"],
         "labels": "all" if about["labeled"] == "all" else len(about["labeled"]),
-        "input": trained.form.to_json(),
+        "input": trained.spec.to_json(),
         "parameters": sum(p.numel() for p in trained.objective.network.parameters()),
         "finished": finished,
         "error": result.get("error"),
@@ -186,12 +187,12 @@ def _card(run: Path, trained: Trained, name: str, content: bytes) -> dict[str, A
 
 def markdown(card: dict[str, Any]) -> str:
     """The card for people."""
-    form, config = card["input"], card["configuration"]
+    spec, config = card["input"], card["configuration"]
     unlike = ", not the published files" if card["data_verified"] is False else ""
-    classes = ", ".join(form["classes"])
-    shape = " x ".join(map(str, form["shape"]))
-    kind = "pixels" if len(form["shape"]) == 3 else "features"
-    scale = f", whole numbers from 0 to {form['white']}" if form["white"] is not None else ""
+    classes = ", ".join(spec["classes"])
+    shape = " x ".join(map(str, spec["shape"]))
+    kind = "pixels" if len(spec["shape"]) == 3 else "features"
+    scale = f", whole numbers from 0 to {spec['white']}" if spec["white"] is not None else ""
     if card["error"] is not None:
         found = f"{card['error']:.2%} error on the {card['measured_on']}, {card['samples']} samples"
     else:
@@ -199,7 +200,7 @@ def markdown(card: dict[str, Any]) -> str:
     rows = {
         "Data": f"{card['data']}{unlike}",
         "Labels": card["labels"],
-        "Classes": f"{len(form['classes'])}: {classes}",
+        "Classes": f"{len(spec['classes'])}: {classes}",
         "Input `x`": f"N x {shape} {kind}, float32{scale}; normalised inside",
         "Output": "`logits`, N x classes; `embedding`, N x features",
         "Accuracy": f"{found}; one run, its last iterate",

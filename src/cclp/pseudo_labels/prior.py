@@ -25,8 +25,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from cclp.data.splits import Split
 from cclp.files import write_bytes
-from cclp.training.distortion import REACH, bent_distances
-from cclp.training.gradients import SMALLEST_SIDE, gradient_components
+from cclp.pseudo_labels.distortion import REACH, distortion_distances
+from cclp.pseudo_labels.features import SMALLEST_SIDE, hog_components
 
 NEIGHBOURS = 5
 ALPHA = 0.99  # of Zhou et al. 2004
@@ -392,7 +392,7 @@ def comparable(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> NDArra
     """
     rows = np.arange(len(x)) if rows is None else rows
     if _are_images(x):
-        return gradient_components(x, MOST_DIMENSIONS, rows)
+        return hog_components(x, MOST_DIMENSIONS, rows)
     flat = x[rows].reshape(len(rows), prod(x.shape[1:])).astype(np.float32)
     largest = np.abs(flat).max(initial=0)
     if largest > _LARGEST:  # squares of distances would not be finite
@@ -441,7 +441,7 @@ def _nearest(points: NDArray[np.float32], images: Images | None) -> list[Neighbo
     if images is None:
         return [_search(points, NEIGHBOURS)]
     _, index = _search(points, CANDIDATES)
-    there, back = bent_distances(images.all, images.chosen, index)
+    there, back = distortion_distances(images.all, images.chosen, index)
     return [_first(distance, index) for distance in (there, back, (there + back) / 2)]
 
 

@@ -28,8 +28,8 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Form:
-    """Names of the classes, and the form of an input.
+class InputSpec:
+    """Names of the classes, and the spec of an input.
 
     Attributes:
         classes: their names; a class index is a place in it.
@@ -50,11 +50,11 @@ class Form:
         return len(self.classes)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, from which :meth:`from_json` makes an equal Form."""
+        """Plain values, from which :meth:`from_json` makes an equal InputSpec."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "Form":
+    def from_json(cls, content: dict[str, Any]) -> "InputSpec":
         columns, white, label = content["columns"], content["white"], content["label"]
         return cls(
             classes=tuple(map(str, content["classes"])),
@@ -80,7 +80,7 @@ class Dataset:
 
     Attributes:
         name: short, for people.
-        form: what the samples look like.
+        spec: what the samples look like.
         train_x, test_x: (N, channels, height, width) or (N, features); may be a memory map.
         train_y, test_y: class indices, (N,), int64. In the training set −1 is "not known"; the test
             set may be empty.
@@ -90,7 +90,7 @@ class Dataset:
     """
 
     name: str
-    form: Form
+    spec: InputSpec
     train_x: NDArray[Any]
     train_y: NDArray[np.int64]
     test_x: NDArray[Any]
@@ -102,7 +102,7 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
-        return self.form.num_classes
+        return self.spec.num_classes
 
     @cached_property
     def fingerprint(self) -> str:

@@ -1,6 +1,6 @@
 """A user's own files as a data set: a folder of images, an ``.npz``, a ``.csv``.
 
-The first time the form is found out; afterwards, with the form of a run, other files are brought
+The first time the spec is found out; afterwards, with the spec of a run, other files are brought
 into it.
 """
 
@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cclp.data.form import Column, Dataset, Form
-from cclp.data.formats import npz_shapes, read_npz
-from cclp.data.images import (
+from cclp.data.dataset import Column, Dataset, InputSpec
+from cclp.data.published.formats import npz_shapes, read_npz
+from cclp.data.user.images import (
     Shape,
     decode_all,
     decoded_map,
@@ -24,7 +24,7 @@ from cclp.data.images import (
     looks_like_image,
     refuse_bad,
 )
-from cclp.data.tables import encode, fit_columns, read_csv
+from cclp.data.user.tables import encode, fit_columns, read_csv
 from cclp.progress import Reporter
 
 UNLABELED, TEST = "unlabeled", "test"
@@ -66,9 +66,9 @@ def load_own(
     path: Path,
     *,
     image_size: int | None = None,
-    label: str | None = None,
+    target: str | None = None,
     skip_bad: bool = False,
-    form: Form | None = None,
+    spec: InputSpec | None = None,
     report: Reporter | None = None,
 ) -> Dataset:
     """Load a user's own data.
@@ -78,9 +78,9 @@ def load_own(
             ``test/``; an ``.npz`` with X, y (−1 or "" = unlabeled) and perhaps X_test, y_test; a
             ``.csv`` with a column of labels, empty where unlabeled.
         image_size: side that images of a folder are brought to.
-        label: the ``.csv`` file's column of classes.
+        target: the ``.csv`` file's column of classes.
         skip_bad: whether to leave out images that cannot be read.
-        form: to bring the data into; found out from the data if None.
+        spec: to bring the data into; found out from the data if None.
         report: told of the progress.
 
     Raises:
@@ -91,53 +91,53 @@ def load_own(
         raise ValueError(
             f"--image-size and --skip-bad are for folders of images, {path} is none: leave them out"
         )
-    if _suffix(path) != ".csv" and label is not None:
-        raise ValueError(f"--label is for .csv files, {path} is none: leave it out")
+    if _suffix(path) != ".csv" and target is not None:
+        raise ValueError(f"--target is for .csv files, {path} is none: leave it out")
     report = report or Reporter()
     if path.is_dir():
-        return _load_folder(path, image_size or 32, skip_bad, form, report)
+        return _load_folder(path, image_size or 32, skip_bad, spec, report)
     if _suffix(path) == ".csv":
-        return _load_csv(path, label, form, report)
-    return _load_npz(path, form)
+        return _load_csv(path, target, spec, report)
+    return _load_npz(path, spec)
 
 
 def read_samples(
-    paths: Sequence[Path], form: Form, *, skip_bad: bool, report: Reporter
+    paths: Sequence[Path], spec: InputSpec, *, skip_bad: bool, report: Reporter
 ) -> Iterator[Samples]:
-    """Inputs in the form of a run, a chunk at a time; labels are not looked at.
+    """Inputs in the spec of a run, a chunk at a time; labels are not looked at.
 
     Args:
         paths: ``.csv`` and ``.npz`` files, images, and folders, of which all images are taken.
-        form: of the run.
+        spec: of the run.
         skip_bad: whether to leave out images that cannot be read.
         report: told which.
     """
     for is_array, group in groupby(paths, lambda path: _suffix(path) in (".csv", ".npz")):
         if is_array:
             for path in group:
-                x = _read_vectors(path, form)
+                x = _read_vectors(path, spec)
                 yield Samples([(str(path), row) for row in range(len(x))], x)
             continue
         files = [file for path in group for file in _images_at(path)]
-        pixels = _pixels(form, files[0])
+        pixels = _pixels(spec, files[0])
         with report.work(f"{len(files)} images", len(files)) as advance:
             for good, x, bad in decode_all(files, *pixels):
                 if not skip_bad:
                     refuse_bad(bad, len(files))
                 elif bad:
-                    report.say(f"Left out {list_bad(bad)}")
+                    report.warn(f"Left out {list_bad(bad)}")
                 yield Samples([(str(file), None) for file in good], x)
                 advance(len(good) + len(bad))
 
 
-def _read_vectors(path: Path, form: Form) -> NDArray[Any]:
+def _read_vectors(path: Path, spec: InputSpec) -> NDArray[Any]:
     """All samples of a table or of an ``.npz`` file."""
     if _suffix(path) == ".csv":
-        return encode(read_csv(path), _columns(form, path))
+        return encode(read_csv(path), _columns(spec, path))
     arrays = read_npz(path)
     if "X" not in arrays:
         raise ValueError(f"{path} must hold X, but holds {', '.join(arrays) or 'nothing'}")
-    return _inputs(arrays["X"], "X", path, form)
+    return _inputs(arrays["X"], "X", path, spec)
 
 
 def _images_at(path: Path) -> list[Path]:
@@ -153,12 +153,12 @@ def _images_at(path: Path) -> list[Path]:
 
 
 def _load_folder(
-    path: Path, size: int, skip_bad: bool, form: Form | None, report: Reporter
+    path: Path, size: int, skip_bad: bool, spec: InputSpec | None, report: Reporter
 ) -> Dataset:
     groups, tests = _class_folders(path), _class_folders(path / TEST)
     for place in (path, path / TEST):
         _refuse_loose_images(place)
-    classes = form.classes if form else tuple(groups)
+    classes = spec.classes if spec else tuple(groups)
     if len(classes) < 2:
         raise ValueError(
             f"{path} must hold a sub-folder of images for each of two or more classes, got "
@@ -174,14 +174,14 @@ def _load_folder(
     class_of_test = {file: c for c, name in enumerate(classes) for file in tests.get(name, [])}
     either = class_of | class_of_test
     files = list(either)
-    if form is None:
-        form = Form(classes, (1 if all(map(is_grey, files)) else 3, size, size))
-    shape, white = _pixels(form, path)
+    if spec is None:
+        spec = InputSpec(classes, (1 if all(map(is_grey, files)) else 3, size, size))
+    shape, white = _pixels(spec, path)
     good, x, bad = decoded_map(path, files, shape, white, report)
     if not skip_bad:
         refuse_bad(bad, len(files))
     elif bad:
-        report.say(f"Left out {len(bad)} of {len(files)} images: {list_bad(bad)}")
+        report.warn(f"Left out {len(bad)} of {len(files)} images: {list_bad(bad)}")
     y = np.array([either[file] for file in good], np.int64)
     split = sum(file in class_of for file in good)
     for c, name in enumerate(classes):
@@ -190,7 +190,7 @@ def _load_folder(
     names = [str(file.relative_to(path)) for file in good]
     return Dataset(
         path.resolve().name,
-        form,
+        spec,
         x[:split],
         y[:split],
         x[split:],
@@ -223,29 +223,29 @@ def _refuse_loose_images(path: Path) -> None:
         )
 
 
-def _load_csv(path: Path, label: str | None, form: Form | None, report: Reporter) -> Dataset:
+def _load_csv(path: Path, target: str | None, spec: InputSpec | None, report: Reporter) -> Dataset:
     table = read_csv(path)
-    label = label or (form.label if form else None)
-    if label is None:
+    target = target or (spec.label if spec else None)
+    if target is None:
         raise ValueError(
-            f"{path}: name the column of classes with --label, one of {', '.join(table.header)}"
+            f"{path}: name the column of classes with --target, one of {', '.join(table.header)}"
         )
-    if form is None:
-        columns = fit_columns(table, label)
+    if spec is None:
+        columns = fit_columns(table, target)
         choices = [f"{c.name} ({len(c.categories)})" for c in columns if c.categories]
-        report.tell(
+        report.info(
             f"{path.name}: {len(table.rows)} rows, {len(columns) - len(choices)} columns of "
             f"numbers, {len(choices)} of choices{': ' if choices else ''}{', '.join(choices)}"
         )
     else:
-        columns = _columns(form, path)
-        if label not in table.header:
-            raise ValueError(f"{path} has no column {label!r}, only {', '.join(table.header)}")
-    classes, y = _classes(table.column(label), form, f"{path}, column {label!r}")
+        columns = _columns(spec, path)
+        if target not in table.header:
+            raise ValueError(f"{path} has no column {target!r}, only {', '.join(table.header)}")
+    classes, y = _classes(table.column(target), spec, f"{path}, column {target!r}")
     x = encode(table, columns)
     return Dataset(
         path.stem,
-        form or Form(classes, x.shape[1:], None, columns, label),
+        spec or InputSpec(classes, x.shape[1:], None, columns, target),
         x,
         y,
         x[:0],
@@ -254,27 +254,27 @@ def _load_csv(path: Path, label: str | None, form: Form | None, report: Reporter
     )
 
 
-def _load_npz(path: Path, form: Form | None) -> Dataset:
+def _load_npz(path: Path, spec: InputSpec | None) -> Dataset:
     arrays = read_npz(path)
     for name, needed in (("X", "y"), ("y", "X"), ("X_test", "y_test"), ("y_test", "X_test")):
         if name in arrays and needed not in arrays:
             raise ValueError(f"{path} holds {name} but no {needed}")
     if "X" not in arrays:
         raise ValueError(f"{path} must hold X and y, but holds {', '.join(arrays) or 'nothing'}")
-    x = _inputs(arrays["X"], "X", path, form)
-    classes, y = _classes(_label_names(arrays["y"], "y", len(x), path), form, f"{path}: y")
-    form = form or Form(classes, x.shape[1:], 255 if x.dtype == np.uint8 else None)
+    x = _inputs(arrays["X"], "X", path, spec)
+    classes, y = _classes(_label_names(arrays["y"], "y", len(x), path), spec, f"{path}: y")
+    spec = spec or InputSpec(classes, x.shape[1:], 255 if x.dtype == np.uint8 else None)
     x_test, y_test = x[:0], y[:0]
     if "X_test" in arrays:
-        x_test = _inputs(arrays["X_test"], "X_test", path, form)
+        x_test = _inputs(arrays["X_test"], "X_test", path, spec)
         values = _label_names(arrays["y_test"], "y_test", len(x_test), path)
-        y_test = _classes(values, form, f"{path}: y_test")[1]
+        y_test = _classes(values, spec, f"{path}: y_test")[1]
         if (y_test < 0).any():
             raise ValueError(f"{path}: y_test must name a class for every sample")
-    return Dataset(path.stem, form, x, y, x_test, y_test)
+    return Dataset(path.stem, spec, x, y, x_test, y_test)
 
 
-def _inputs(x: NDArray[Any], name: str, path: Path, form: Form | None) -> NDArray[Any]:
+def _inputs(x: NDArray[Any], name: str, path: Path, spec: InputSpec | None) -> NDArray[Any]:
     """Vectors or images, channels first, in float32; pixels in whole numbers as bytes."""
     if x.ndim not in (2, 3, 4) or x.dtype.kind not in "biuf" or 0 in x.shape:
         raise ValueError(
@@ -291,17 +291,17 @@ def _inputs(x: NDArray[Any], name: str, path: Path, form: Form | None) -> NDArra
                 f"more pixels than that on each side, got shape {x.shape}"
             )
         x = x.transpose(0, 3, 1, 2) if last else x
-    if form is not None and x.shape[1:] != form.shape:
-        raise ValueError(f"{path}: {name} must be of shape {form.shape}, got {x.shape[1:]}")
+    if spec is not None and x.shape[1:] != spec.shape:
+        raise ValueError(f"{path}: {name} must be of shape {spec.shape}, got {x.shape[1:]}")
     low, high = x.min(), x.max()
     whole = x.ndim == 4 and x.dtype.kind in "biu" and low >= 0
-    if form is not None and form.white is not None and not (whole and high <= form.white):
+    if spec is not None and spec.white is not None and not (whole and high <= spec.white):
         raise ValueError(
-            f"{path}: {name} must hold whole numbers from 0 to {form.white}, as those trained on, "
+            f"{path}: {name} must hold whole numbers from 0 to {spec.white}, as those trained on, "
             f"got {x.dtype} from {low:g} to {high:g}"
         )
     bright = whole and WHITE_AT_LEAST <= high <= 255
-    if form.white is not None if form else bright:
+    if spec.white is not None if spec else bright:
         return np.ascontiguousarray(x, np.uint8)
     with np.errstate(over="ignore"):
         real = np.ascontiguousarray(x, np.float32)
@@ -312,22 +312,22 @@ def _inputs(x: NDArray[Any], name: str, path: Path, form: Form | None) -> NDArra
     return real
 
 
-def _columns(form: Form, path: Path) -> tuple[Column, ...]:
+def _columns(spec: InputSpec, path: Path) -> tuple[Column, ...]:
     """Columns of the table a run was trained on."""
-    if form.columns is None:
+    if spec.columns is None:
         raise ValueError(f"{path}: this run was not trained on a table")
-    return form.columns
+    return spec.columns
 
 
-def _pixels(form: Form, path: Path) -> tuple[Shape, int]:
+def _pixels(spec: InputSpec, path: Path) -> tuple[Shape, int]:
     """Shape and white of images in a form, if it is one of images that a file could hold."""
-    if len(form.shape) != 3 or form.shape[0] not in (1, 3) or form.white is None:
+    if len(spec.shape) != 3 or spec.shape[0] not in (1, 3) or spec.white is None:
         raise ValueError(
             f"{path}: this run was not trained on grey or RGB pixels, but on inputs of shape "
-            f"{form.shape}"
+            f"{spec.shape}"
         )
-    channels, height, width = form.shape
-    return (channels, height, width), form.white
+    channels, height, width = spec.shape
+    return (channels, height, width), spec.white
 
 
 def _label_names(y: NDArray[Any], name: str, count: int, path: Path) -> list[str]:
@@ -346,10 +346,12 @@ def _label_names(y: NDArray[Any], name: str, count: int, path: Path) -> list[str
     return ["" if value == -1 else str(int(value)) for value in y]
 
 
-def _classes(values: list[str], form: Form | None, where: str) -> tuple[tuple[str, ...], Indices]:
+def _classes(
+    values: list[str], spec: InputSpec | None, where: str
+) -> tuple[tuple[str, ...], Indices]:
     """Names of the classes in order, and the index of each value; −1 for an empty one."""
     found = set(values) - {""}
-    if form is None:
+    if spec is None:
         numbers = all(value.isdecimal() for value in found)
         classes = tuple(sorted(found, key=lambda name: (int(name) if numbers else 0, name)))
         if len(classes) < 2:
@@ -357,7 +359,7 @@ def _classes(values: list[str], form: Form | None, where: str) -> tuple[tuple[st
                 f"{where} must name two or more classes, got {', '.join(classes) or 'none'}"
             )
     else:
-        classes = form.classes
+        classes = spec.classes
         for value in sorted(found - set(classes)):
             raise ValueError(f"{where}: {_no_such_class(value, classes)}")
     place = {name: index for index, name in enumerate(classes)} | {"": -1}

@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cclp.training.gradients import batches, shrink, steepest_gradients
+from cclp.pseudo_labels.features import batches, shrink, steepest_gradients
 
 REACH = 2  # pixels, in both directions
 _EDGE = REACH + 1  # and the surroundings of a counterpart
 _PAIRS = 512  # at a time
 
 
-def bent_distances(
+def distortion_distances(
     images: NDArray[Any], chosen: NDArray[np.int64], index: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Distances from every chosen image to some of the others, and from those to it.
@@ -42,7 +42,7 @@ def bent_distances(
         >>> bar = np.zeros((3, 1, 16, 16))
         >>> bar[0, :, :, 4:6] = bar[1, :, :, 5:7] = bar[2, :, 4:6] = 1
         >>> others = np.array([[1, 2], [0, 2], [0, 1]])
-        >>> there, back = bent_distances(bar, np.arange(3), others)
+        >>> there, back = distortion_distances(bar, np.arange(3), others)
         >>> moved, turned = there[0]
         >>> bool(moved < 0.1 * turned)
         True

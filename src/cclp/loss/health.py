@@ -6,12 +6,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cclp.autograd import outside_autocast
-from cclp.chains import chain_loss, class_shares
 from cclp.checks import check_integer
-from cclp.graph import Similarity, make_metric, similarities
-from cclp.inputs import make_batch
-from cclp.propagation import Propagation, check_propagation, check_smoothing, posteriors
+from cclp.loss.autograd import outside_autocast
+from cclp.loss.chains import chain_loss, class_shares
+from cclp.loss.graph import Similarity, make_metric, similarities
+from cclp.loss.inputs import make_batch
+from cclp.loss.propagation import Propagation, check_propagation, check_smoothing, posteriors
 
 
 class GraphHealth(NamedTuple):
@@ -78,7 +78,7 @@ def graph_health(
     z_unlabeled: Tensor | None,
     *,
     num_classes: int,
-    steps: int = 3,
+    chain_steps: int = 3,
     similarity: Similarity = "dot",
     temperature: float | None = None,
     bandwidth: float | Tensor = 1.0,
@@ -88,8 +88,8 @@ def graph_health(
     """Diagnose the graph of one batch.
 
     Args:
-        z_labeled, labels, z_unlabeled, num_classes, steps, similarity, temperature, bandwidth,
-            propagation, smoothing: as in :func:`cclp.cclp_loss`.
+        z_labeled, labels, z_unlabeled, num_classes, chain_steps, similarity, temperature,
+            bandwidth, propagation, smoothing: as in :func:`cclp.cclp_loss`.
 
     Returns:
         A record of plain numbers. Reading them synchronises a GPU: call it now and then.
@@ -109,7 +109,7 @@ def graph_health(
         >>> print(health.warnings()[0].split(":")[0])
         One class may be swallowing the batch
     """
-    check_integer("steps", steps, least=1)
+    check_integer("chain_steps", chain_steps, least=1)
     check_propagation(propagation)
     check_smoothing(smoothing)
     metric = make_metric(similarity, temperature, bandwidth)
@@ -121,7 +121,7 @@ def graph_health(
         )
         phi = torch.cat([batch.y, phi_u])
         n = phi.shape[0]
-        loss = chain_loss(logits, phi, steps) / n
+        loss = chain_loss(logits, phi, chain_steps) / n
     labeled = batch.y.sum(0) > 0
     relative_mass = phi.sum(0)[labeled] * labeled.sum() / n
     some_unlabeled = phi_u.shape[0] > 0

@@ -7,20 +7,20 @@ outweighs the way out of a tight group, and labels turn uniform without a word.
 import torch
 from torch import Tensor
 
-from cclp.inputs import Batch
+from cclp.loss.inputs import Batch
 
 SMOOTHING = 1e-5
 _LOG_FLOOR = 1e-6
 _MASS_FLOOR = 1e-5
 
 
-def released_loss(batch: Batch, logits: Tensor, steps: int) -> Tensor:
+def released_loss(batch: Batch, logits: Tensor, chain_steps: int) -> Tensor:
     """Eq. 2-9 with the released constants, scaled by 1/N, in the dtype of the batch.
 
     Args:
         batch: embeddings and labels.
         logits: similarities, (N, N).
-        steps: S.
+        chain_steps: S.
     """
     n, n_l = logits.shape[0], batch.num_labeled
     H = SMOOTHING / n + (1 - SMOOTHING) * logits.softmax(1)
@@ -32,7 +32,7 @@ def released_loss(batch: Batch, logits: Tensor, steps: int) -> Tensor:
     G = H * (Phi @ Phi.T)
     chain = H
     loss = -(T * (chain + _LOG_FLOOR).log()).sum()
-    for _ in range(steps - 1):
+    for _ in range(chain_steps - 1):
         chain = G @ chain
         loss = loss - (T * (chain + _LOG_FLOOR).log()).sum()
-    return loss / (steps * n)
+    return loss / (chain_steps * n)
