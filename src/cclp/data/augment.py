@@ -18,7 +18,7 @@ def weak(x: Tensor) -> Tensor:
     return _affine(x, shift=0.125, turn=0.0)
 
 
-def jitter(x: Tensor, amount: float = 1.0) -> Tensor:
+def random_affine(x: Tensor, amount: float = 1.0) -> Tensor:
     """Images are moved by up to a pixel in 28, turned by up to 6 degrees, stretched and slanted by
     up to 6 %, or ``amount`` times that.
     """
@@ -28,7 +28,7 @@ def jitter(x: Tensor, amount: float = 1.0) -> Tensor:
     return _affine(x, shift=amount / 28, turn=turn, stretch=0.06 * amount)
 
 
-def recolour(x: Tensor) -> Tensor:
+def color_jitter(x: Tensor) -> Tensor:
     """Images get 0.6 to 1.6 times the contrast, another brightness and a tint; half of them become
     negatives.
     """
@@ -44,7 +44,7 @@ def recolour(x: Tensor) -> Tensor:
     return _per_image(sign) * changed
 
 
-def mirror(x: Tensor) -> Tensor:
+def horizontal_flip(x: Tensor) -> Tensor:
     """Half of the images are flipped, left to right: not for digits or letters."""
     if x.ndim != 4:
         return x

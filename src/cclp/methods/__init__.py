@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 METHODS = {
     "supervised": "cclp.methods.supervised:Supervised",
     "cclp": "cclp.methods.cclp:CCLP",
+    "graph_pseudo_label": "cclp.methods.graph_pseudo_label:GraphPseudoLabel",
     "lba": "cclp.methods.lba:LBA",
     "entropy": "cclp.methods.entropy:Entropy",
     "pseudo_label": "cclp.methods.pseudo_label:PseudoLabel",

@@ -24,9 +24,10 @@ class Step(NamedTuple):
             own; (N, F), or None.
         logits: of the labeled samples, (N_L, C).
         progress: share of the training that lies behind, for ramps.
-        prior: class probabilities of the unlabeled samples by the whole training set, (N_U, C), or
-            None: see :mod:`cclp.pseudo_labels.prior`.
-        length: steps of the whole training.
+        max_steps: of the whole training.
+        pseudo_labels: class probabilities of the unlabeled samples, (N_U, C), or None: see
+            :mod:`cclp.pseudo_labels`.
+        pseudo_label_weight: of them in label propagation, in [0, 1].
     """
 
     net: Net
@@ -37,8 +38,9 @@ class Step(NamedTuple):
     z_unlabeled: Tensor | None
     logits: Tensor
     progress: float
-    prior: Tensor | None = None
-    length: int = 1
+    max_steps: int = 1
+    pseudo_labels: Tensor | None = None
+    pseudo_label_weight: float = 0.0
 
 
 class Method(nn.Module):

@@ -52,14 +52,14 @@ class MeanTeacher(Method):
             raise ValueError(f"decay must be below 1, got {decay!r}")
         self.ramp = check_number("ramp", ramp, least=0)
         self.augment = check_function("augment", augment)
-        self.length = 1
+        self.max_steps = 1
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def attach(self, net: Net) -> None:
         self.teacher = deepcopy(net).requires_grad_(False)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        self.length = step.length
+        self.max_steps = step.max_steps
         if step.x_unlabeled is None or step.z_unlabeled is None:
             return {}
         x = step.x_unlabeled if self.augment is None else self.augment(step.x_unlabeled)
@@ -71,7 +71,7 @@ class MeanTeacher(Method):
     @torch.no_grad()
     def after_step(self, net: Net) -> None:
         self.steps += 1
-        steps = max(2, AVERAGED * self.length)  # never the student itself
+        steps = max(2, AVERAGED * self.max_steps)  # never the student itself
         share = 1 / steps if self.decay is None else 1 - self.decay
         for mine, new in zip(self.teacher.parameters(), net.parameters(), strict=True):
             mine.lerp_(new, max(share, 1 / (int(self.steps) + 1)))

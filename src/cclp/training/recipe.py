@@ -1,50 +1,22 @@
-"""Recipes: every number of a training but the data, the labels and the seed."""
+"""Recipes: every number of a training but the data, the labels and the seed.
 
-import math
+A recipe checks itself when it is made and never changes; a command line that wants another value
+makes another recipe.
+"""
+
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
+from cclp.checks import check_integer, check_number
 from cclp.data.load import Kind
 from cclp.data.published.catalog import CATALOG
+from cclp.methods import method_parts
+from cclp.nets.registry import check_net
+from cclp.training.schedules import OneCycle, PiecewiseConstant, Schedule, schedule_from_json
 
-Similarity = Literal["dot", "cosine", "euclidean"]
-SIMILARITIES = get_args(Similarity)
-ONE_CYCLE_WARMUP = 0.3
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """A learning rate that is constant between steps: (from step, factor), first step 0.
-
-    The steps are those of a training of ``length`` steps; a shorter or longer one has them moved in
-    proportion.
-    """
-
-    length: int
-    pieces: tuple[tuple[int, float], ...]
-
-    def __post_init__(self) -> None:
-        if not self.pieces or self.pieces[0][0] != 0:
-            raise ValueError(f"pieces must begin at step 0, got {self.pieces!r}")
-
-    def factor(self, step: int, steps: int) -> float:
-        """What the learning rate is multiplied with at ``step`` of ``steps``."""
-        place = step * self.length // steps
-        return next(factor for start, factor in reversed(self.pieces) if place >= start)
-
-
-@dataclass(frozen=True)
-class OneCycle:
-    """Up from 1/25 within the first 30 % of steps, down to 0 over the rest, along cosines."""
-
-    def factor(self, step: int, steps: int) -> float:
-        """What the learning rate is multiplied with at ``step`` of ``steps``."""
-        done = step / steps
-        if done < ONE_CYCLE_WARMUP:
-            rise = 0.5 - 0.5 * math.cos(math.pi * done / ONE_CYCLE_WARMUP)
-            return 1 / 25 + (1 - 1 / 25) * rise
-        return 0.5 + 0.5 * math.cos(math.pi * (done - ONE_CYCLE_WARMUP) / (1 - ONE_CYCLE_WARMUP))
+Setting = bool | int | float | str
+Settings = dict[str, dict[str, Setting]]
 
 
 @dataclass(frozen=True)
@@ -53,78 +25,90 @@ class Recipe:
 
     Attributes:
         name: of the recipe.
-        net: of :data:`NETS`, or the user's own as "module:function". "mnist_half" is "mnist" with
-            half the channels; "mnist_small" is "small" for MNIST: it does not look at two pixels of
-            every border.
+        net: a name of :data:`cclp.nets.registry.NETS`, or the user's own as "module:function".
         max_steps: training steps.
         learning_rate: largest one.
-        schedule: its course.
+        schedule: of the learning rate.
+        method: that the recipe is made for, see :func:`cclp.methods.method_parts`; a run may have
+            another.
+        settings: of methods, by method and name, where they are not the methods' own defaults:
+            ``{"cclp": {"weight": 0.1}}``. They count whenever the method is used.
         per_class: labeled samples of each class in a step.
         unlabeled_batch: unlabeled samples in a step.
         l2_features, l2_classifier: λ of ½λΣw² on the weights of convolutions and linear layers.
-        weight: w of the method's term.
-        chain_steps: S of CCLP.
-        similarity, bandwidth: of CCLP; the bandwidth is for "euclidean".
         adam_eps: of Adam.
-        prior: share of the training over which labels that were spread over the inputs give way to
-            those spread over the embeddings, for CCLP; 0: there is no such prior.
-        teach: weight of the classifier's cross-entropy on classes of the prior.
-        renew: how often the prior is made again within that time, by what the classifier says of
-            all samples; batch norm's running statistics are settled for it.
-        alone: share of the training, at its beginning, in which CCLP sees only labeled samples; its
-            prior is then what the classifier says by the end of that. It has no effect without a
-            prior that lasts longer, and where labels spread over the inputs are good as they are:
-            where nine of ten, left out in turn, are right; with 20 labels a class or fewer, unless
-            they are poor.
-        settle: whether batch norm's running statistics are replaced, before every evaluation, by
-            those of training samples under the weights of that time.
-        jitter: how far images are moved, turned, stretched and slanted in training; 1 is a little.
-        recolour: whether images get another contrast and brightness in training, and half of them
-            become negatives.
-        mirror: whether half of the images are flipped in training, left to right.
+        recalibrate_batchnorm: whether batch norm's running statistics are computed anew before
+            every evaluation, from training samples under the current weights (precise BN).
+        random_affine: how far images are shifted, rotated, stretched and sheared in training; 1 is
+            a little.
+        color_jitter: whether images get another contrast and brightness in training, and half of
+            them are inverted.
+        horizontal_flip: whether half of the images are flipped in training.
     """
 
     name: str
     net: str
     max_steps: int
     learning_rate: float
-    schedule: Pieces | OneCycle
+    schedule: Schedule
+    method: str = "cclp"
+    settings: Settings = field(default_factory=dict)
     per_class: int = 10
     unlabeled_batch: int = 100
     l2_features: float = 1e-4
     l2_classifier: float = 1e-4
-    weight: float = 1.0
-    chain_steps: int = 3
-    similarity: Similarity = "dot"
-    bandwidth: float = 1.0
     adam_eps: float = 1e-7
-    prior: float = 0.0
-    teach: float = 0.0
-    renew: int = 0
-    alone: float = 0.0
-    settle: bool = False
-    jitter: float = 0.0
-    recolour: bool = False
-    mirror: bool = False
+    recalibrate_batchnorm: bool = False
+    random_affine: float = 0.0
+    color_jitter: bool = False
+    horizontal_flip: bool = False
+
+    def __post_init__(self) -> None:
+        check_net(self.net)
+        method_parts(self.method)
+        check_settings(self.settings)
+        for name in ("learning_rate", "adam_eps"):
+            check_number(name, getattr(self, name), above=0)
+        for name in ("l2_features", "l2_classifier", "random_affine"):
+            check_number(name, getattr(self, name), least=0)
+        for name, least in (("max_steps", 1), ("per_class", 1), ("unlabeled_batch", 0)):
+            check_integer(name, getattr(self, name), least=least)
+        for name in ("recalibrate_batchnorm", "color_jitter", "horizontal_flip"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be true or false, got {getattr(self, name)!r}")
+        if self.unlabeled_batch == 1:
+            raise ValueError(
+                "unlabeled_batch must be 0 or at least 2 (batch norm needs two samples), got 1"
+            )
 
     def learning_rate_at(self, step: int) -> float:
         """A pure function of the step."""
         return self.learning_rate * self.schedule.factor(step, self.max_steps)
 
-    @property
-    def first_unlabeled(self) -> int:
-        """The step that is the first to see unlabeled samples."""
-        return round(self.alone * self.max_steps) if self.alone < self.prior else 0
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, from which :meth:`from_json` makes an equal Recipe."""
+        return asdict(self)
 
-    @property
-    def renewals(self) -> frozenset[int]:
-        """After which steps the prior is made again: at equal distances while it counts.
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Recipe":
+        return cls(**{**content, "schedule": schedule_from_json(content["schedule"])})
 
-        Where labeled samples are alone at first, also at the end of that.
-        """
-        begun, end = self.first_unlabeled, self.prior * self.max_steps
-        steps = (begun + round((end - begun) * k / (self.renew + 1)) for k in range(self.renew + 1))
-        return frozenset(step for step in steps if 0 < step < end)
+
+def check_settings(settings: Settings) -> None:
+    """Make sure that settings of methods are plain values, by method and name.
+
+    What a method takes, it checks itself.
+    """
+    if not isinstance(settings, dict):
+        raise TypeError(f"settings must be by method and name, got {settings!r}")
+    for method, values in settings.items():
+        if not isinstance(values, dict):
+            raise TypeError(f"settings of {method} must be by name, got {values!r}")
+        for name, value in values.items():
+            if not isinstance(value, bool | int | float | str):
+                raise TypeError(f"{method}.{name} must be a number or a name, got {value!r}")
+        if "weight" in values:
+            check_number(f"weight of {method}", values["weight"], least=0)
 
 
 def paper(data: str, all_labels: bool, kind: Kind) -> Recipe:
@@ -133,10 +117,10 @@ def paper(data: str, all_labels: bool, kind: Kind) -> Recipe:
     With all labels the column is the same and w = 1; the number of steps for that was not
     published.
     """
-    late = Pieces(75_000, ((0, 1.0), (40_000, 1 / 3), (55_000, 0.1)))
+    late = PiecewiseConstant(75_000, ((0, 1.0), (40_000, 1 / 3), (55_000, 0.1)))
     if data == "mnist":
         factors = tuple((5_000 * k, max(0.333**k, 1e-3)) for k in range(9))
-        return Recipe("paper", "mnist", 45_000, 1e-3, Pieces(45_000, factors))
+        return Recipe("paper", "mnist", 45_000, 1e-3, PiecewiseConstant(45_000, factors))
     if data == "svhn":
         return Recipe("paper", "svhn", 75_000, 3e-4, late, l2_features=1e-6, l2_classifier=1e-6)
     if data == "cifar10":
@@ -146,17 +130,18 @@ def paper(data: str, all_labels: bool, kind: Kind) -> Recipe:
             75_000,
             3e-4,
             late,
+            settings={} if all_labels else {"cclp": {"weight": 0.1}},
             l2_features=1e-8,
             l2_classifier=1e-6,
-            weight=1.0 if all_labels else 0.1,
         )
     raise ValueError(f"recipe 'paper' is for mnist, svhn and cifar10, got data {data!r}")
 
 
 def short(data: str, all_labels: bool, kind: Kind) -> Recipe:
-    """The paper's networks and batches on a short one-cycle schedule, and nothing for CCLP alone.
+    """The paper's networks and batches on a short one-cycle schedule; a small perceptron for
+    vectors and the bundled digits.
 
-    Tried on MNIST; for all else it is a first guess.
+    Tried on MNIST and digits; for all else it is a first guess.
     """
     if data in ("mnist", "fashion_mnist"):
         return Recipe("short", "mnist", 3_000, 2e-3, OneCycle())
@@ -168,69 +153,66 @@ def short(data: str, all_labels: bool, kind: Kind) -> Recipe:
             learning_rate=1e-3,
             schedule=OneCycle(),
         )
+    if kind == "vectors" or data == "digits":
+        return Recipe(
+            "short",
+            "mlp",
+            300 if data == "digits" else 500,
+            4e-3,
+            OneCycle(),
+            # in the first steps it propagates labels better than dot products
+            settings={"cclp": {"similarity": "euclidean", "bandwidth": 2.0}},
+            per_class=5,
+            unlabeled_batch=400,
+        )
     if data in CATALOG:
         raise ValueError(f"recipes 'short' and 'fast' are not for {data}")
-    if kind == "vectors":
-        return replace(_perceptron, name="short", max_steps=500)
     return Recipe("short", "svhn", 2_000, 1e-3, OneCycle())
 
 
 def fast(data: str, all_labels: bool, kind: Kind) -> Recipe:
     """Ours: the least error in minutes on two cores. For images; published ones with few labels.
 
-    Small nets take many times the steps of the paper's in the same time. On MNIST, labels spread
-    over the inputs guide the whole of it. On SVHN and CIFAR-10 a net that has seen only the labels,
-    and images that are changed a great deal, knows more than they do: it begins alone, and then
-    learns from what it says itself, smoothed over the graph of the inputs. So it does on a user's
-    own images, which are changed only as nearly all may be. All else is "short".
+    CCLP beside pseudo-labels from label propagation on a nearest-neighbour graph of the inputs, a
+    small net that takes many times the steps of the paper's in the same time, and augmentation. On
+    MNIST the pseudo-labels of the graph are used from the first step. On SVHN and CIFAR-10 a net
+    trained on the labels alone, with strong augmentation, knows more than the graph does: after a
+    supervised warm-up its predictions, smoothed over the graph, become the pseudo-labels. So it is
+    for a user's own images, augmented only as nearly all may be. All else is "short".
     """
     if kind == "vectors" or data == "digits" or (all_labels and data in CATALOG):
         return replace(short(data, all_labels, kind), name="fast")
     quick = Recipe(
-        "fast", "small", 4_000, 4e-3, OneCycle(), unlabeled_batch=250, teach=1.0, prior=1.0,
-        settle=True,
+        "fast", "small", 4_000, 4e-3, OneCycle(), method="cclp+graph_pseudo_label",
+        unlabeled_batch=250, recalibrate_batchnorm=True,
     )  # fmt: skip
     if data == "mnist":
-        return replace(quick, net="mnist_small", per_class=5, jitter=1.0)
-    self_taught = replace(quick, weight=0.1, jitter=2.0, alone=0.5, renew=5)
+        return replace(quick, net="mnist_small", per_class=5, random_affine=1.0)
+
+    def warmed_up(share: float, refreshes: int) -> Settings:
+        pseudo_labels = {"supervised_warmup": share, "refreshes": refreshes}
+        return {"cclp": {"weight": 0.1}, "graph_pseudo_label": {**pseudo_labels}}
+
     if data == "svhn":
-        return replace(self_taught, max_steps=7_000, alone=0.2, renew=9, recolour=True)
-    return replace(self_taught, mirror=data == "cifar10")
+        return replace(
+            quick, max_steps=7_000, random_affine=2.0, color_jitter=True, settings=warmed_up(0.2, 9)
+        )
+    flip = data == "cifar10"
+    return replace(quick, random_affine=2.0, horizontal_flip=flip, settings=warmed_up(0.5, 5))
 
-
-def digits(data: str, all_labels: bool, kind: Kind) -> Recipe:
-    """Ours, for the small bundled digits: a perceptron, seconds."""
-    if data != "digits":
-        raise ValueError(f"recipe 'digits' is for digits, got data {data!r}")
-    return _perceptron
-
-
-_perceptron = Recipe(
-    "digits",
-    "mlp",
-    300,
-    4e-3,
-    OneCycle(),
-    per_class=5,
-    unlabeled_batch=400,
-    similarity="euclidean",  # in the first steps it spreads labels better than dot products
-    bandwidth=2.0,
-)
 
 RECIPES: dict[str, Callable[[str, bool, Kind], Recipe]] = {
     "paper": paper,
     "short": short,
     "fast": fast,
-    "digits": digits,
 }
 
 
 def make_recipe(
     name: str | None, data: str, *, all_labels: bool = False, kind: Kind = "images"
 ) -> Recipe:
-    """The recipe of that name for that data; the shortest there is for None."""
-    if name is None:
-        name = "digits" if data == "digits" else "fast"
+    """The recipe of that name for that data; None is "fast"."""
+    name = name or "fast"
     if name not in RECIPES:
         raise ValueError(f"recipe must be one of {', '.join(RECIPES)}, got {name!r}")
     return RECIPES[name](data, all_labels, kind)

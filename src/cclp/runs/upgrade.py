@@ -1,0 +1,103 @@
+"""Records of runs made by version 0.1 under today's names; their values are not touched."""
+
+from typing import Any
+
+from cclp.methods import METHODS
+
+_CCLP = {"weight": 1.0, "chain_steps": 3, "similarity": "dot", "bandwidth": 1.0}  # and defaults
+_PSEUDO_LABELS = {  # name in 0.1: name now, default now
+    "teach": ("weight", 1.0),
+    "prior": ("decay", 1.0),
+    "renew": ("refreshes", 0),
+    "alone": ("supervised_warmup", 0.0),
+}
+_RECIPE = {
+    "steps": "max_steps",
+    "settle": "recalibrate_batchnorm",
+    "jitter": "random_affine",
+    "recolour": "color_jitter",
+    "mirror": "horizontal_flip",
+}
+_CONFIG = {"labels": "num_labels", "label": "target", "prior_features": "pseudo_label_features"}
+_GONE = ("strategy", "normalization", "weights")
+EVALUATED_ON = {"test set": "test", "held-out training set": "held_out", "nothing": None}
+
+
+def is_old(recipe: Any) -> bool:
+    """Whether a recorded recipe has the names of version 0.1."""
+    return isinstance(recipe, dict) and "steps" in recipe
+
+
+def upgrade_recipe(old: dict[str, Any]) -> dict[str, Any]:
+    """A recipe of version 0.1; of ``prior`` and ``alone`` it had settings of a method."""
+    recipe = {_RECIPE.get(name, name): value for name, value in old.items()}
+    of_cclp = {name: recipe.pop(name, default) for name, default in _CCLP.items()}
+    used = float(old.get("prior", 0.0)) > 0
+    settings: dict[str, dict[str, Any]] = {
+        "cclp": {name: value for name, value in of_cclp.items() if value != _CCLP[name]},
+        "graph_pseudo_label": {},
+    }
+    for name, (new, default) in _PSEUDO_LABELS.items():
+        value = recipe.pop(name, default if name != "teach" else 0.0)
+        if used and value != default:
+            settings["graph_pseudo_label"][new] = value
+    if isinstance(recipe.get("random_affine"), bool):
+        recipe["random_affine"] = float(recipe["random_affine"])
+    if recipe["name"] == "digits":
+        recipe["name"] = "short"
+    recipe["method"] = "cclp+graph_pseudo_label" if used else "cclp"
+    recipe["settings"] = {name: values for name, values in settings.items() if values}
+    return recipe
+
+
+def upgrade_method(method: str, recipe: dict[str, Any]) -> str:
+    """In version 0.1 "cclp" stood for pseudo-labels from the graph too, if the recipe had them."""
+    parts = method.split("+")
+    if float(recipe.get("prior", 0.0)) > 0 and "cclp" in parts:
+        parts.insert(parts.index("cclp") + 1, "graph_pseudo_label")
+    return "+".join(parts)
+
+
+def upgrade_config(config: dict[str, Any]) -> dict[str, Any]:
+    """What ``config.json`` holds under "config"."""
+    if not is_old(config.get("recipe")):
+        return config
+    found = {_CONFIG.get(name, name): v for name, v in config.items() if name not in _GONE}
+    weights = config.get("weights", {})
+    found.setdefault("settings", {name: {"weight": weight} for name, weight in weights.items()})
+    if "cclp" in found["settings"]:
+        found["settings"] = _renamed_settings(found["settings"])
+    found["method"] = upgrade_method(str(config["method"]), config["recipe"])
+    found["recipe"] = upgrade_recipe(config["recipe"])
+    return found
+
+
+def _renamed_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """``steps`` of CCLP is the length of its chains; ``prior`` and ``teach`` are another's now."""
+    of_cclp = dict(settings["cclp"])
+    if "steps" in of_cclp:
+        of_cclp["chain_steps"] = of_cclp.pop("steps")
+    moved = {
+        new: of_cclp.pop(old) for old, (new, _) in _PSEUDO_LABELS.items() if old in of_cclp
+    }
+    found = {**settings, "cclp": of_cclp}
+    if moved:
+        found["graph_pseudo_label"] = moved
+    return {name: values for name, values in found.items() if values or name not in METHODS}
+
+
+def upgrade_result(result: dict[str, Any]) -> dict[str, Any]:
+    """What ``result.json`` holds."""
+    if not is_old(result.get("recipe")):
+        return result
+    found = {name: value for name, value in result.items() if name not in _GONE}
+    recipe = result["recipe"]
+    found["num_labels"] = found.pop("labels", None)
+    found["num_samples"] = found.pop("samples", found.pop("images", 0))
+    found["evaluated_on"] = EVALUATED_ON.get(str(found.pop("measured_on", "nothing")))
+    found["method"] = upgrade_method(str(result["method"]), recipe)
+    found["recipe"] = upgrade_recipe(recipe)
+    alone = found.pop("alone", None)
+    if "graph_pseudo_label" in found["method"].split("+"):
+        found["decisions"] = {"supervised_warmup": alone or 0.0}
+    return found
