@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cclp.files import check_marks, write_between, write_json
-from cclp.runs.run import train
+from cclp.runs.start import train
 from cclp.training.config import Config
 from cclp.training.machine import environment
 from cclp.training.recipe import make_recipe

@@ -29,7 +29,7 @@ from cclp.data.splits import make_split
 from cclp.files import write_bytes, write_json
 from cclp.progress import make_reporter
 from cclp.report.page import make_report
-from cclp.runs.run import train
+from cclp.runs.start import train
 from cclp.training.config import Config
 from cclp.training.machine import environment
 from cclp.training.recipe import make_recipe

@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw
 
 from cclp.progress import make_reporter
 from cclp.runs.inference import predict
-from cclp.runs.run import train
+from cclp.runs.start import train
 from cclp.training.config import Config
 from cclp.training.recipe import make_recipe
 

@@ -19,7 +19,7 @@ from typing import Any
 RECORDED = Path(__file__).with_suffix(".json")
 COMMON = {
     "ATEN_CPU_CAPABILITY": "avx2",
-    "DNNL_MAX_CPU_ISA": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
     "MKL_CBWR": "COMPATIBLE",
     "OPENBLAS_CORETYPE": "Haswell",
     "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
@@ -76,14 +76,15 @@ def _recipes(folder: Path) -> dict[str, str]:
         recipe = replace(recipe, max_steps=12, per_class=2, unlabeled_batch=16)
         for method in ("cclp", "supervised") if name == "fast" else ("cclp",):
             out = folder / f"{name}-{data}-{method}"
-            found[f"{name} {data} {method}"] = _train(out, path, recipe, method)
+            used = recipe.method if method == "cclp" else method
+            found[f"{name} {data} {method}"] = _train(out, path, recipe, used)
     # labels that the graph of the inputs says nothing about: one recipe trains without it first,
     # the other does not use it
     path = _images(folder / "noise.npz", 3, visible=False)
     for data in ("own", "mnist"):
         recipe = make_recipe("fast", data, kind="images")
         recipe = replace(recipe, max_steps=12, per_class=2, unlabeled_batch=16)
-        found[f"fast {data} noise"] = _train(folder / f"noise-{data}", path, recipe, "cclp")
+        found[f"fast {data} noise"] = _train(folder / f"noise-{data}", path, recipe, recipe.method)
     return found
 
 
@@ -94,7 +95,7 @@ def _methods(folder: Path) -> dict[str, str]:
     found = {}
     for name in METHODS:
         recipe = replace(
-            make_recipe("digits", "digits"), max_steps=12, per_class=2, unlabeled_batch=30
+            make_recipe("short", "digits"), max_steps=12, per_class=2, unlabeled_batch=30
         )
         out = folder / f"method-{name}"
         found[f"digits {name}"] = _train(out, "digits", recipe, name, labels=30)
@@ -114,7 +115,7 @@ def _estimators() -> dict[str, str]:
     cases: dict[str, dict[str, Any]] = {
         "default": {},
         "early stopping": {"early_stopping": True},
-        "no pseudo-labels": {"prior": 0.0},
+        "no pseudo-labels": {"method": "cclp"},
         "vat": {"method": "vat"},
         "cnn": {"net": "cnn", "image_shape": (8, 8)},
     }
@@ -129,7 +130,7 @@ def _estimators() -> dict[str, str]:
 def _train(out: Path, data: Path | str, recipe: Any, method: str, labels: int | None = None) -> str:
     from safetensors.numpy import load_file
 
-    from cclp.runs.run import train
+    from cclp.runs.start import train
     from cclp.training.config import Config
 
     train(

@@ -36,7 +36,7 @@ from cclp.report.experiment import make_experiment_page
 from cclp.report.page import make_report
 from cclp.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from cclp.runs.directory import Metrics, read_run
-from cclp.runs.run import train
+from cclp.runs.start import train
 from cclp.training.machine import environment
 from tests.runs import cifar, idx, npz, png, svhn, tiny_config
 

@@ -20,9 +20,9 @@ import cclp
 from cclp.methods import METHODS, make_methods
 from cclp.nets import Net, mlp
 from cclp.pseudo_labels.prior import LabelGraph, LeftOut
-from cclp.runs.run import train
+from cclp.runs.start import train
 from cclp.training.evaluation import run_net
-from cclp.training.loop import Objective
+from cclp.training.objective import Objective
 from cclp.training.machine import make_fabric
 from cclp.training.processes import any_of, local_rank_zero_first, rank, together
 from tests.runs import tiny_config

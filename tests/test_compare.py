@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cclp.experiments.compare import compare, markdown, write_results
-from cclp.runs.run import Stopped
+from cclp.runs.start import Stopped
 from tests.runs import tiny_config, write_mnist
 from tests.test_cli import call
 from tests.test_run import Heard, after

@@ -14,7 +14,7 @@ import torch
 from cclp.data.load import load
 from cclp.runs.export import export, load_exported, markdown
 from cclp.runs.inference import open_run
-from cclp.runs.run import Stopped, train
+from cclp.runs.start import Stopped, train
 from cclp.training.evaluation import run_net
 from cclp.training.recipe import make_recipe
 from tests.runs import own_table, tiny_config, write_mnist

@@ -28,7 +28,7 @@ from cclp.pseudo_labels.prior import read_features
 from cclp.report.page import make_report
 from cclp.runs.checkpoint import load_checkpoint
 from cclp.runs.inference import evaluate
-from cclp.runs.run import resume, train
+from cclp.runs.start import resume, train
 from tests.runs import npz, tiny_config
 from tests.test_cli import call
 

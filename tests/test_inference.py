@@ -14,7 +14,7 @@ from cclp.commands.train import make_config
 from cclp.data.load import load
 from cclp.methods import METHODS
 from cclp.runs.inference import evaluate, open_run, predict
-from cclp.runs.run import Stopped, resume, train
+from cclp.runs.start import Stopped, resume, train
 from tests.runs import last_weights, own_folder, own_table, png, tiny_config
 from tests.test_cli import call
 from tests.test_run import Heard, after

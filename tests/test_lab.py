@@ -27,7 +27,7 @@ from cclp.lab import playground
 from cclp.lab.export import make_page, read_link
 from cclp.lab.run import RunView
 from cclp.lab.scene import NONE, Settings, Start, begin, read_scene
-from cclp.runs import run as training
+from cclp.runs import start as training
 from tests.browser import chromium, clean_page, server
 from tests.runs import tiny_config
 

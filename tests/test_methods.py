@@ -18,7 +18,7 @@ from cclp.methods.pi_model import PiModel
 from cclp.methods.pseudo_label import PseudoLabel
 from cclp.methods.vat import VAT, divergence
 from cclp.nets import Net, mlp
-from cclp.training.loop import Objective
+from cclp.training.objective import Objective
 
 PEERS = [name for name in METHODS if name not in ("supervised", "cclp")]
 ON_EMBEDDINGS = ("lba",)  # they leave the classifier alone

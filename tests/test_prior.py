@@ -19,7 +19,7 @@ from cclp.methods.cclp import CCLP
 from cclp.nets import mlp
 from cclp.pseudo_labels import prior as module
 from cclp.pseudo_labels.prior import LabelGraph, LeftOut, Prior, comparable
-from cclp.runs.run import Stopped, resume, train
+from cclp.runs.start import Stopped, resume, train
 from cclp.training.evaluation import Outputs
 from tests.runs import last_weights, metrics, tiny_config
 from tests.test_cli import call

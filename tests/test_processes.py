@@ -17,10 +17,10 @@ from torch import nn
 
 from cclp.methods import METHODS
 from cclp.nets import mlp
-from cclp.runs.run import resume, train
+from cclp.runs.start import resume, train
 from cclp.training import processes
 from cclp.training.evaluation import run_net
-from cclp.training.loop import Objective
+from cclp.training.objective import Objective
 from cclp.training.machine import make_fabric
 from tests import ranks
 from tests.runs import last_weights, metrics, tiny_config
@@ -346,7 +346,7 @@ def test_a_bad_number_in_the_environment_is_told_in_a_line(tmp_path: Path) -> No
 
 TWICE = """
 from pathlib import Path
-from cclp.runs.run import train
+from cclp.runs.start import train
 from tests.runs import tiny_config
 
 config = tiny_config(max_steps=2, devices=2, evaluate_every=2)

@@ -23,7 +23,7 @@ from cclp.experiments.folder import is_experiment, open_folder
 from cclp.files import write_json
 from cclp.progress import Reporter
 from cclp.report.experiment import make_experiment_page, write_figures
-from cclp.runs.run import Stopped
+from cclp.runs.start import Stopped
 
 CASES = {case.name: case for case in (*circles.CASES, *moons.CASES)}
 FRAMES = (0, 2, 3)

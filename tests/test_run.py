@@ -19,7 +19,7 @@ from cclp.progress import Reporter
 from cclp.runs import run as module
 from cclp.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from cclp.runs.directory import create, locked
-from cclp.runs.run import Stopped, resume, train
+from cclp.runs.start import Stopped, resume, train
 from cclp.training.config import Config
 from cclp.training.machine import make_fabric
 from cclp.training.recipe import make_recipe

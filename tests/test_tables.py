@@ -22,7 +22,7 @@ from cclp.experiments.tables import refresh
 from cclp.experiments.tables import reproduce as make_table
 from cclp.progress import Reporter
 from cclp.runs.directory import Metrics
-from cclp.runs.run import Stopped
+from cclp.runs.start import Stopped
 from cclp.training.recipe import make_recipe
 from tests.runs import last_weights, tiny_config, write_mnist
 

@@ -64,3 +64,26 @@ def _load_module(module: str) -> Any:
     sys.modules.setdefault(path.stem, loaded)  # where dataclasses and the like look it up
     spec.loader.exec_module(loaded)
     return loaded
+
+
+def confirm_named(what: str, recorded: str, given: str | None) -> str:
+    """The user's own code that a recorded run needs, as it is named on this command line.
+
+    Importing runs code, and a run directory may come from anyone: what it names is not enough.
+
+    Args:
+        what: "net" or "method".
+        recorded: what the run says.
+        given: what the user says.
+
+    Raises:
+        ValueError: if the run needs code that was not named, or none and some was.
+    """
+    if is_user_code(recorded) and given is None:
+        raise ValueError(
+            f"this run needs code of your own, {what} {recorded!r}, which is imported only if you "
+            f"name it again: add --{what} {recorded}"
+        )
+    if given is not None and not (is_user_code(recorded) and is_user_code(given)):
+        raise ValueError(f"--{what} {given} has no effect: this run has {what} {recorded!r}")
+    return given or recorded

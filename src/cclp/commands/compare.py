@@ -25,8 +25,7 @@ from cclp.commands.stop import StopOnSignal
 from cclp.commands.train import data_name, make_config
 from cclp.methods import METHODS, method_parts
 from cclp.progress import make_reporter
-from cclp.training.config import Setting
-from cclp.training.recipe import RECIPES
+from cclp.training.recipe import RECIPES, Setting
 
 
 @click.command(short_help="Several methods on the same splits, network and steps.")
@@ -42,8 +41,8 @@ from cclp.training.recipe import RECIPES
 @click.option(
     "--recipe",
     type=click.Choice(list(RECIPES)),
-    help="Of all runs, as in cclp train; fast has a prior, which is for CCLP alone.  "
-    "[default: digits for digits, else short]",
+    help="Of all runs, as in cclp train; methods are those named, pseudo-labels are for "
+    "graph_pseudo_label only.  [default: short]",
 )
 @max_steps_option
 @click.option(
@@ -88,13 +87,12 @@ def compare(
                 f"got {name or 'none'}"
             )
     method = "+".join(sorted(parts)) or "supervised"
-    if options["recipe"] is None and options["data"] != "digits":
-        options["recipe"] = "short"
+    options["recipe"] = options["recipe"] or "short"
     config = make_config(**options, method=method, weights=weights, settings=settings)
     config = replace(config, evaluate_every=config.recipe.max_steps)
     out = out or Path("runs", f"compare-{data_name(config)}")
     from cclp.experiments.compare import compare as run_comparison
-    from cclp.runs.run import Stopped
+    from cclp.runs.start import Stopped
 
     with make_reporter(quiet) as report, StopOnSignal(report.warn) as should_stop:
         try:

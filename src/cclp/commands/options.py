@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
-from cclp.training.config import Setting
+from cclp.training.recipe import Setting
+
+SOURCES = {"test": "test set", "held_out": "held-out training set", "labeled": "labeled samples"}
 
 
 class Weight(click.ParamType):  # type: ignore[type-arg]

@@ -154,10 +154,10 @@ def _sweep(
 def reproduce_table1(context: click.Context, /, methods: str, **options: Any) -> None:
     """Errors on MNIST, SVHN and CIFAR-10 with few and all labels (Table 1).
 
-    The paper's settings take days on two cores: choose --data and --labels, --recipe or --max-steps,
-    and see with --dry-run how long it takes here. A cell that is finished is not trained again; to
-    bring together what several machines have made, copy the folders in runs/ into one and call the
-    command again.
+    The paper's settings take days on two cores: choose --data and --labels, --recipe or
+    --max-steps, and see with --dry-run how long it takes here. A cell that is finished is not
+    trained again; to bring together what several machines have made, copy the folders in runs/ into
+    one and call the command again.
 
     \b
     cclp reproduce table1 --data mnist --labels few --dry-run
@@ -241,7 +241,7 @@ def _reproduce(
     budget: float | None = None,
 ) -> None:
     """Run an experiment, draw it, say what became of each claim."""
-    from cclp.runs.run import Stopped
+    from cclp.runs.start import Stopped
 
     check_page(out / "report.html")
     line = shlex.join(["cclp", *context.obj])

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from cclp.checks import refuse_options
 from cclp.commands.options import (
+    SOURCES,
     Weight,
     choice_option,
     data_dir_option,
@@ -31,21 +32,11 @@ from cclp.data.published.catalog import CATALOG
 from cclp.methods import METHODS, file_name, method_parts
 from cclp.progress import Reporter, make_reporter
 from cclp.training import processes
-from cclp.training.config import (
-    ACCELERATORS,
-    GRAPHS,
-    NORMALIZATIONS,
-    PRECISIONS,
-    STRATEGIES,
-    Config,
-    Setting,
-)
-from cclp.training.recipe import RECIPES, SIMILARITIES, Recipe, make_recipe
+from cclp.training.config import ACCELERATORS, GRAPHS, PRECISIONS, Config
+from cclp.training.recipe import RECIPES, Recipe, Setting, Settings, make_recipe
 from cclp.user_code import is_user_code
 
-CCLP_ONLY = ("chain_steps", "similarity", "bandwidth", "prior", "teach")
-OF_RECIPE = {name: name for name in CCLP_ONLY}
-NAMED_AGAIN = ("data_dir", "net", "method")
+RESUME_TAKES = ("data_dir", "net", "method")
 
 
 @click.command(short_help="Train a classifier from few labels.")
@@ -53,25 +44,24 @@ NAMED_AGAIN = ("data_dir", "net", "method")
 @num_labels_option
 @click.option(
     "--method",
-    default="cclp",
     metavar="METHOD",
     help=f"How unlabeled samples are used: {', '.join(METHODS)}, or MY_FILE:CLASS of your own; "
-    "several with + between them, as in cclp+vat.",
+    "several with + between them, as in cclp+vat. cclp is the paper's method and nothing else.  "
+    "[default: the recipe's]",
 )
 @click.option(
     "--recipe",
     type=click.Choice(list(RECIPES)),
-    help="paper: the authors' settings. short: a short one-cycle schedule. fast: for images, your "
-    "own and published ones with few labels, a small net, images changed in training, and a prior; "
-    "else as short. digits: for digits.  "
-    "[default: digits for digits, short with a net of your own, else fast]",
+    help="paper: the authors' settings. short: their nets on a short one-cycle schedule. fast: for "
+    "images, your own and published ones with few labels, cclp+graph_pseudo_label with a small net "
+    "and augmentation; else as short.  [default: short with a net of your own, else fast]",
 )
 @click.option("--seed", type=int, default=0, help="Of the labeled set, the weights, every step.")
 @path_option("--out", "Run directory.  [default: in runs/]")
 @path_option(
     "--resume",
-    "Go on with the run in this directory; all else comes from there, but for --data-dir, if the "
-    "data have moved (your own too), and code of your own, which has to be named again.",
+    "Resume the run in this directory; all else comes from there, but for --data-dir, if the data "
+    "have moved (your own too), and code of your own, which has to be named again.",
     metavar="RUN",
 )
 @data_dir_option
@@ -91,22 +81,10 @@ NAMED_AGAIN = ("data_dir", "net", "method")
 )
 @setting_option
 @click.option("--chain-steps", type=int, help="S of CCLP.  [default: the recipe's]")
-@click.option(
-    "--similarity", type=click.Choice(SIMILARITIES), help="Of CCLP.  [default: the recipe's]"
-)
-@click.option("--bandwidth", type=float, help="Of euclidean similarity.  [default: the recipe's]")
-@click.option(
-    "--prior",
-    type=float,
-    help="Of CCLP: begin with labels spread over a neighbour graph of the inputs (images by their "
-    "gradients), which give way over this share of the training; 0: do not. Tested by leaving "
-    "labels out; a poor one is not used. With fast, but for MNIST, training begins with labels "
-    "alone where it is not good, and it is what the net says later.  [default: the recipe's]",
-)
 @path_option(
-    "--prior-features",
-    "Spread them over these instead: an .npy with a row for each training sample, such as "
-    "embeddings by a network you have.",
+    "--pseudo-label-features",
+    "Build the nearest-neighbour graph of graph_pseudo_label on these instead of the inputs: an "
+    ".npy with a row for each training sample, such as embeddings of a network you have.",
     metavar="FILE",
 )
 @click.option(
@@ -125,7 +103,6 @@ NAMED_AGAIN = ("data_dir", "net", "method")
     help="Keep so many labeled samples from training and measure the error on them, not on the "
     "test set: for choosing settings.  [default: 0; a fifth if there is no test set]",
 )
-@choice_option("--normalization", NORMALIZATIONS, "zscore", "Of the inputs, by the training set.")
 @choice_option("--precision", PRECISIONS, "auto", "auto: bf16 where the machine computes in it.")
 @choice_option("--accelerator", ACCELERATORS, "auto", "Where to train.")
 @click.option(
@@ -134,7 +111,6 @@ NAMED_AGAIN = ("data_dir", "net", "method")
     help="Train on so many, a process and a batch for each.  [default: 1; with torchrun, its "
     "processes]",
 )
-@choice_option("--strategy", STRATEGIES, "auto", "How they work together; auto: ddp if several.")
 @choice_option(
     "--graph", GRAPHS, "local", "Of CCLP: one for the batch of each process, or one over them all."
 )
@@ -163,7 +139,7 @@ def train(
     cclp train photos/ --image-size 64
     cclp train customers.csv --target churned
 
-    A run that was stopped or killed goes on with --resume as if nothing had happened.
+    A run that was stopped or killed resumes with --resume as if nothing had happened.
     """
     if resume is not None:
         given = {
@@ -172,17 +148,17 @@ def train(
             if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         }
         for name, flag in given.items():
-            if name not in ("resume", "quiet", *NAMED_AGAIN):
+            if name not in ("resume", "quiet", *RESUME_TAKES):
                 raise ValueError(f"--resume takes everything from the run: leave out {flag}")
-        again = {name: options[name] for name in NAMED_AGAIN if name in given}
+        again = {name: options[name] for name in RESUME_TAKES if name in given}
     else:
         if options["devices"] is None:
-            options["devices"] = processes.started() or 1
+            options["devices"] = processes.launched_world_size() or 1
         config = make_config(**options)
         out = out or Path("runs", _run_name(config))
 
     # torch and Fabric are loaded from here on
-    from cclp.runs import run
+    from cclp.runs import start
 
     first = processes.rank() == 0
     reporter = make_reporter(quiet) if first else Reporter()
@@ -191,12 +167,12 @@ def train(
             if resume is None:
                 assert out is not None
                 line = shlex.join(["cclp", *context.obj])
-                result = run.train(config, out, report, should_stop, line)
+                result = start.train(config, out, report, should_stop, line)
             else:
                 out = resume
-                result = run.resume(out, report, should_stop, **again)
-        except run.Stopped as stopped:
-            report.warn(f"{stopped} Go on with: cclp train --resume {shlex.quote(str(out))}")
+                result = start.resume(out, report, should_stop, **again)
+        except start.Stopped as stopped:
+            report.warn(f"{stopped} Resume with: cclp train --resume {shlex.quote(str(out))}")
             # another process may have been told
             context.exit(128 + (should_stop.number or signal.SIGTERM) if first else 0)
     if not first:
@@ -204,11 +180,12 @@ def train(
     measured = (
         "error not measured"
         if result["error"] is None
-        else f"error {result['error']:.2%} on {result['samples']} samples ({result['measured_on']})"
+        else f"error {result['error']:.2%} on {result['num_samples']} samples "
+        f"({SOURCES[result['evaluated_on']]})"
     )
     click.echo(
-        f"{measured}, {result['labels']} labels, {result['recipe']['steps']} steps, "
-        f"{result['seconds'] / 60:.1f} min: {out}"
+        f"{measured}, {result['method']}, {result['num_labels']} labels, "
+        f"{result['recipe']['max_steps']} steps, {result['seconds'] / 60:.1f} min: {out}"
     )
 
 
@@ -218,8 +195,10 @@ def make_config(
     recipe: str | None = None,
     data_dir: Path | None = None,
     net: str | None = None,
+    method: str | None = None,
     no_verify: bool = False,
-    prior_features: Path | None = None,
+    chain_steps: int | None = None,
+    pseudo_label_features: Path | None = None,
     weights: tuple[tuple[str, float], ...] = (),
     settings: tuple[tuple[str, str, Setting], ...] = (),
     **options: Any,
@@ -227,43 +206,39 @@ def make_config(
     """A configuration from the options of ``cclp train``."""
     if num_labels is None:
         num_labels = 100 if data in CATALOG else "all"
-    if recipe is None and net is not None and is_user_code(net) and data != "digits":
+    if recipe is None and net is not None and is_user_code(net):
         recipe = "short"  # what "fast" does suits its own net
     made = make_recipe(recipe, data, all_labels=num_labels == "all", kind=find_kind(data))
     overrides = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
     overrides = {name: value for name, value in overrides.items() if value is not None}
-    for owner, name, value in settings:
-        if owner == "cclp" and name in OF_RECIPE:
-            if OF_RECIPE[name] in overrides:
-                raise ValueError(f"the {name} of cclp is given twice")
-            overrides[OF_RECIPE[name]] = value
-    settings = tuple(s for s in settings if s[0] != "cclp" or s[1] not in OF_RECIPE)
-    made = replace(made, **overrides, net=net or made.net)
-    method = options.get("method", "cclp")
+    method = method or made.method
     parts = method_parts(method)
     if not parts:
         unused: dict[str, Any] = {"weight": weights, "setting": settings}
         unused["unlabeled_batch"] = overrides.get("unlabeled_batch")
         refuse_options(unused, "has no effect with supervised")
     if "cclp" not in parts:
-        unused = {name: overrides.get(name) for name in CCLP_ONLY}
-        unused["prior_features"] = prior_features
+        refuse_options({"chain_steps": chain_steps}, f"has no effect with --method {method}")
+    if "graph_pseudo_label" not in parts:
+        unused = {"pseudo_label_features": pseudo_label_features}
         refuse_options(unused, f"has no effect with --method {method}")
-    if made.similarity != "euclidean":
-        unused = {"bandwidth": overrides.get("bandwidth")}
-        refuse_options(unused, f"has no effect with --similarity {made.similarity}")
+    if chain_steps is not None:
+        settings += (("cclp", "chain_steps", chain_steps),)
     try:
         return Config(
             data=data if data in CATALOG else str(Path(data).resolve()),
+            recipe=replace(made, **overrides, net=net or made.net),
+            method=method,
             num_labels=None if num_labels == "all" else int(num_labels),
-            recipe=made,
             data_dir=None if data_dir is None else str(data_dir.resolve()),
             verify=not no_verify,
-            prior_features=None if prior_features is None else str(prior_features.resolve()),
+            pseudo_label_features=None
+            if pseudo_label_features is None
+            else str(pseudo_label_features.resolve()),
             settings=_settings(weights, settings, parts),
             **options,
         )
-    except TypeError as error:  # a setting of another kind than the command line can know
+    except TypeError as error:  # a setting of another type than the command line can know
         raise ValueError(str(error)) from None
 
 
@@ -271,12 +246,12 @@ def _settings(
     weights: tuple[tuple[str, float], ...],
     settings: tuple[tuple[str, str, Setting], ...],
     parts: list[str],
-) -> dict[str, dict[str, Setting]]:
+) -> Settings:
     """By method and name; a weight without a method is the only one's."""
-    found: dict[str, dict[str, Setting]] = {}
+    found: Settings = {}
     for method, weight in weights:
         if not method and len(parts) != 1:
-            raise ValueError(f"--weight must say whose it is, as in {parts[0]}={weight:g}")
+            raise ValueError(f"--weight must name a method, as in {parts[0]}={weight:g}")
         settings += ((method or parts[0], "weight", weight),)
     for method, name, value in settings:
         if name in found.setdefault(method, {}):

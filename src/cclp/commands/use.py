@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cclp.commands.options import (
+    SOURCES,
     data_dir_option,
     net_option,
     no_verify_option,
@@ -57,7 +58,8 @@ def evaluate(run: Path, data: str | None, no_verify: bool, quiet: bool, **option
             most = f", most often {found.classes[max(others)[1]]}" if wrong else ""
             click.echo(f"{name:{width}}  {wrong / row.sum():7.2%} of {row.sum()} wrong{most}")
     unlike = "" if found.verified is not False else ", not the published files"
-    click.echo(f"error {found.error:.2%} on {found.confusion.sum()} samples ({found.what}{unlike})")
+    which = f"{found.data}, {SOURCES[found.source]}{unlike}"
+    click.echo(f"error {found.error:.2%} on {found.confusion.sum()} samples ({which})")
 
 
 @click.command(short_help="Classes of files, as a table.")

@@ -65,7 +65,7 @@ def compare(
 
     Raises:
         ValueError: for wrong settings, or if ``out`` holds another comparison.
-        cclp.runs.run.Stopped: if ``should_stop`` said so; all is saved.
+        cclp.runs.start.Stopped: if ``should_stop`` said so; all is saved.
     """
     report = report or Reporter()
     check_methods(methods)

@@ -16,7 +16,7 @@ from cclp.experiments.folder import Claim, damage_named, open_folder
 from cclp.experiments.toy import Layout, Moment
 from cclp.files import write_bytes
 from cclp.progress import Reporter
-from cclp.runs.run import Stopped
+from cclp.runs.start import Stopped
 
 LAYOUTS = {"circles": toy.circles, "moons": toy.moons, "arc": toy.arc}
 IDEAL = math.log(toy.POINTS / toy.CLASSES)  # loss of classes that are compact and balanced
@@ -128,7 +128,7 @@ def reproduce(
 
     Raises:
         ValueError: for wrong settings, or if ``out`` holds something else or is in use.
-        cclp.runs.run.Stopped: if ``should_stop`` said so; all finished descents are saved.
+        cclp.runs.start.Stopped: if ``should_stop`` said so; all finished descents are saved.
     """
     check_integer("seeds", seeds, least=1)
     report = report or Reporter()
@@ -195,7 +195,7 @@ def descent(
         should_stop: asked at every iteration.
 
     Raises:
-        cclp.runs.run.Stopped: if ``should_stop`` said so.
+        cclp.runs.start.Stopped: if ``should_stop`` said so.
     """
     opposition = toy.Opposition()
     curve: list[tuple[int, float, float]] = []

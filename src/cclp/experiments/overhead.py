@@ -19,7 +19,7 @@ from cclp.checks import check_choice
 from cclp.experiments.folder import Claim, damage_named, open_folder
 from cclp.nets import Net, cifar_net, mnist_net, svhn_net
 from cclp.progress import Reporter
-from cclp.runs.run import Stopped
+from cclp.runs.start import Stopped
 from cclp.training.machine import has_bfloat16
 
 CLASSES = 10
@@ -116,7 +116,7 @@ def reproduce(
     Raises:
         ValueError: for wrong arguments, if ``out`` holds something else or is in use, or was begun
             on another machine.
-        cclp.runs.run.Stopped: if ``should_stop`` said so; what is measured is saved.
+        cclp.runs.start.Stopped: if ``should_stop`` said so; what is measured is saved.
     """
     for net in nets:
         check_choice("nets", net, tuple(NETS))

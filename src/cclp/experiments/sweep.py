@@ -87,12 +87,13 @@ def check_same(runs: Path, cells: Sequence[Cell]) -> None:
 
 def differences(found: Config, wanted: Config) -> str:
     """Between two runs, in words: of what makes them the same run on whatever machine."""
-    names = ("data", "num_labels", "method", "settings", "seed")
+    names = ("data", "num_labels", "method", "method_settings", "seed")
     pairs = [(name, getattr(found, name), getattr(wanted, name)) for name in names]
     pairs.append(("held_out", found.held_out or 0, wanted.held_out or 0))
     pairs += [
         (field.name, getattr(found.recipe, field.name), getattr(wanted.recipe, field.name))
         for field in fields(wanted.recipe)
+        if field.name not in ("method", "settings")  # they count as method_settings
     ]
     return ", ".join(
         f"{name} {mine} instead of {other}" for name, mine, other in pairs if mine != other
@@ -123,9 +124,9 @@ def go(
 
     Raises:
         ValueError: for a run that cannot be begun or gone on with, or whose process was killed.
-        cclp.runs.run.Stopped: if ``should_stop`` said so; all is saved.
+        cclp.runs.start.Stopped: if ``should_stop`` said so; all is saved.
     """
-    from cclp.runs.run import Stopped
+    from cclp.runs.start import Stopped
 
     check_same(runs, cells)
     todo = unfinished(runs, cells)
@@ -157,7 +158,7 @@ def _run(
     cell: Cell, runs: Path, report: Reporter, should_stop: Callable[[], bool], command: str | None
 ) -> Ended:
     """Begin a run, or go on with it."""
-    from cclp.runs.run import resume, train
+    from cclp.runs.start import resume, train
 
     folder, config = runs / cell.name, cell.config
     try:
@@ -191,7 +192,7 @@ def _together(
     from joblib import Parallel, cpu_count, delayed
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
-    from cclp.runs.run import Stopped
+    from cclp.runs.start import Stopped
 
     total = sum(cell.steps for cell in todo)
     threads = max(1, cpu_count() // jobs)
@@ -236,7 +237,7 @@ def _job(
         signal.signal(number, signal.SIG_IGN)  # the parent says when to stop
     import torch
 
-    from cclp.runs.run import Stopped
+    from cclp.runs.start import Stopped
 
     def should_stop() -> bool:
         return flag.exists() or os.getppid() != parent
@@ -292,40 +293,31 @@ def _watching(
 
 def seconds_per_step(config: Config, shape: tuple[int, ...], num_classes: int) -> float:
     """How long a step of a run takes on this machine: one is timed, on noise."""
-    from cclp.data.dataset import InputSpec
     from cclp.data.splits import Split
     from cclp.nets.registry import make_net
-    from cclp.training.loop import cclp_settings, own_randomness, set_up, train_steps
     from cclp.training.machine import make_fabric
+    from cclp.training.seeding import own_randomness
+    from cclp.training.trainer import Trainer
 
-    recipe = replace(
-        config.recipe, max_steps=2, alone=0.0
-    )  # with unlabeled samples, if there are any
-    spec = InputSpec(tuple(map(str, range(num_classes))), shape)
+    recipe = config.recipe
     each = max(recipe.per_class, -(-recipe.unlabeled_batch // num_classes), 1)
     y = np.tile(np.arange(num_classes), each)
     x = np.random.default_rng(0).integers(0, 256, (len(y), *shape), np.uint8)
     everyone = np.arange(len(y))
-    split = Split(everyone, everyone, everyone[:0])
-    fabric = make_fabric(config.accelerator, config.precision)
     with own_randomness():
-        training = set_up(
-            fabric,
+        trainer = Trainer(
+            make_fabric(config.accelerator, config.precision),
+            recipe,
             x,
             y,
-            split,
-            recipe,
-            lambda: make_net(recipe.net, spec.shape, spec.num_classes),
-            lambda: make_methods(config.method, num_classes, {"cclp": cclp_settings(recipe)}),
-            normalization=config.normalization,
+            Split(everyone, everyone, everyone[:0]),
+            make_net=lambda: make_net(recipe.net, shape, num_classes),
+            make_methods=lambda: make_methods(config.method, num_classes, config.method_settings),
             labeled_batch=config.labeled_batch,
             seed=0,
         )
-        steps = train_steps(
-            fabric, training.module, training.stepper, training.batches, x, y, recipe, seed=0
-        )
-        next(steps)  # whatever is done once
-        return next(steps).seconds
+        trainer.step(0)  # whatever is done once
+        return trainer.step(1).seconds
 
 
 class Estimate(NamedTuple):
@@ -354,7 +346,7 @@ def estimate(cells: Sequence[Cell], runs: Path, report: Reporter) -> Iterator[Es
             yield Estimate(cell, "finished", 0.0)
             continue
         done, recipe = steps_done(runs, cell), cell.config.recipe
-        kind = cell.config.data, cell.config.method, replace(recipe, max_steps=1)
+        kind = cell.config.data, cell.config.method, repr(replace(recipe, max_steps=1))
         if kind not in timed:
             report.info(f"Timing a step: {cell.config.method} on {cell.config.data}.")
             shape = (1, 28, 28) if recipe.net.startswith("mnist") else (3, 32, 32)

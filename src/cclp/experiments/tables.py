@@ -15,7 +15,7 @@ from cclp.experiments.sweep import DIVERGED, Cell, differences, go, unfinished
 from cclp.files import write_bytes
 from cclp.progress import Reporter
 from cclp.runs.directory import InUse, read_json, read_run
-from cclp.runs.run import Stopped
+from cclp.runs.start import Stopped
 from cclp.training.config import Config
 
 Records = list[dict[str, Any]]
@@ -69,7 +69,7 @@ def reproduce(
 
     Raises:
         ValueError: if ``out`` holds something else or is in use, or a run cannot be made.
-        cclp.runs.run.Stopped: if ``should_stop`` said so; all is saved.
+        cclp.runs.start.Stopped: if ``should_stop`` said so; all is saved.
     """
     report = report or Reporter()
     with open_folder(out, name, settings) as folder:

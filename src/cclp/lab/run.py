@@ -18,7 +18,7 @@ from cclp.report.projection import fit_square, project
 from cclp.report.read import Embedding, RunRecord, read_run
 from cclp.report.sections import HEALTH, curve, health_warnings, loss_lines
 from cclp.runs import directory
-from cclp.runs.run import load_data
+from cclp.runs.data import load_data
 
 PLANE, MARGIN = 1000, 25  # places are whole numbers from 0 to this
 NEIGHBOURS = 8

@@ -224,7 +224,8 @@ class CCLPLoss(nn.Module):
         return (
             f"num_classes={self.num_classes}, weight={self.weight:g}, "
             f"chain_steps={self.chain_steps}, similarity={similarity!r}, "
-            f"normalization={self.normalization!r}, propagation={self.propagation!r}, smoothing={self.smoothing:g}"
+            f"normalization={self.normalization!r}, propagation={self.propagation!r}, "
+            f"smoothing={self.smoothing:g}"
         )
 
     @classmethod

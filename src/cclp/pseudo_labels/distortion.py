@@ -1,8 +1,7 @@
-"""How far apart images are when each may be bent a little.
+"""The image distortion model (IDM, Keysers et al. 2007): distances that forgive small distortions.
 
 Two handwritten sevens differ everywhere, though every stroke of one has its counterpart in the
-other, a pixel or two away. The image distortion model (Keysers et al. 2007) lets every pixel look
-for its counterpart on its own.
+other, a pixel or two away. The model matches every pixel on its own.
 """
 
 from typing import Any
@@ -27,8 +26,8 @@ def distortion_distances(
 
     A pixel is compared by the directions of the gradients in the 3 × 3 pixels around it, with all
     pixels of the other image up to two away, and the best counts. Not symmetric: every pixel of the
-    first image finds a counterpart, pixels of the other may be left over. Like histograms of
-    gradients, it does not see contrast, brightness and sign.
+    first image finds a counterpart, pixels of the other may be left over. Like HOG, it does not see
+    contrast, brightness and sign.
 
     Args:
         images: (N, channels, height, width).
@@ -36,30 +35,30 @@ def distortion_distances(
         index: others for each, as places among the chosen, (n, K).
 
     Returns:
-        There and back, each (n, K).
+        Distances to the others, and back from them, each (n, K).
 
     Examples:
         >>> bar = np.zeros((3, 1, 16, 16))
         >>> bar[0, :, :, 4:6] = bar[1, :, :, 5:7] = bar[2, :, 4:6] = 1
         >>> others = np.array([[1, 2], [0, 2], [0, 1]])
-        >>> there, back = distortion_distances(bar, np.arange(3), others)
-        >>> moved, turned = there[0]
+        >>> to, back = distortion_distances(bar, np.arange(3), others)
+        >>> moved, turned = to[0]
         >>> bool(moved < 0.1 * turned)
         True
-        >>> bool(back[0, 1] == there[2, 0])
+        >>> bool(back[0, 1] == to[2, 0])
         True
     """
     fields = torch.cat([_fields(x) for x in batches(images, chosen)])
     others = index.ravel().astype(np.int64)
     themselves = np.arange(len(index)).repeat(index.shape[1])
-    there = _distances(fields, themselves, others)
-    # many a pair stands in both rows: what is the way back for one is the way there for the other
+    to = _distances(fields, themselves, others)
+    # many pairs occur in both rows: the distance back of one is the distance to of the other
     pairs, wanted = themselves * len(index) + others, others * len(index) + themselves
     order = pairs.argsort()
     place = order[np.searchsorted(pairs, wanted, sorter=order).clip(max=len(pairs) - 1)]
-    back, missing = there[place], pairs[place] != wanted
+    back, missing = to[place], pairs[place] != wanted
     back[missing] = _distances(fields, others[missing], themselves[missing])
-    return there.reshape(index.shape), back.reshape(index.shape)
+    return to.reshape(index.shape), back.reshape(index.shape)
 
 
 def _distances(fields: Tensor, of: NDArray[np.int64], to: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -1,11 +1,13 @@
-"""What images look like to a neighbour search: which way their edges run, and where.
+"""Features of samples whose distances mean something: HOG of images, PCA of vectors.
 
-Two pictures of one thing differ in most of their pixels if one is moved a little, brighter, or
-inverted. Their histograms of oriented gradients (Dalal & Triggs 2005) hardly do.
+Two pictures of one thing differ in most of their pixels if one is shifted a little, brighter, or
+inverted. Their histograms of oriented gradients (HOG, Dalal & Triggs 2005) hardly do.
 """
 
+import io
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,28 +17,60 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-SMALLEST_SIDE = 16  # below it there is nothing to count
-MOST_SIDE = 32
-DIRECTIONS = 8  # of an edge, without a sign
-CELL, APART = 5, 2  # pixels
+MAX_FEATURES = 64
+SMALLEST_SIDE = 16  # of images: below it there is nothing to count
+LONGEST_SIDE = 32
+ORIENTATIONS = 8  # of an edge, without a sign
+CELL, STRIDE = 5, 2  # pixels
+SAME_UNIT = 10.0
+_LARGEST = 1e15
 _BATCH, _BATCH_VALUES = 500, 2_000_000
 _SAMPLED = 10_000  # enough for the components, and of histograms no more are held at a time
 
 
+def are_images(x: NDArray[Any]) -> bool:
+    """Whether samples are images that are large enough for HOG."""
+    return x.ndim == 4 and min(x.shape[2:]) >= SMALLEST_SIDE
+
+
+def make_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+    """Features of samples, or of these rows of them, (N, at most 64).
+
+    Images become HOG, unless they are tiny. Features of one unit (pixels, embeddings) are left in
+    it: the largest standard deviation is at most ten times the median. Otherwise (columns of a
+    table) each is standardised. Many features are projected onto their principal components.
+    """
+    rows = np.arange(len(x)) if rows is None else rows
+    if are_images(x):
+        return hog_components(x, MAX_FEATURES, rows)
+    flat = x[rows].reshape(len(rows), math.prod(x.shape[1:])).astype(np.float32)
+    largest = np.abs(flat).max(initial=0)
+    if largest > _LARGEST:  # squares of distances would not be finite
+        flat /= largest
+    flat -= flat.mean(0)
+    deviation = flat.std(0)
+    some = deviation[deviation > 0]
+    if len(some) and some.max() > SAME_UNIT * np.median(some):
+        flat /= np.where(deviation > 0, deviation, 1)
+    if flat.shape[1] > MAX_FEATURES and len(flat) > MAX_FEATURES:
+        flat = PCA(MAX_FEATURES, svd_solver="covariance_eigh").fit_transform(flat)
+    return np.ascontiguousarray(flat, np.float32)
+
+
 def hog_components(images: NDArray[Any], most: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Principal components of these images' histograms, (N, at most ``most``)."""
+    """Principal components of the HOG of these images, (N, at most ``most``)."""
     order = np.random.default_rng(0).permutation(len(rows))
     sample = np.concatenate(list(_parts(images, rows[np.sort(order[:_SAMPLED])])))
     if not np.ptp(sample, axis=0).any():  # nothing tells them apart
         return np.zeros((len(rows), 1), np.float32)
     found = PCA(min(most, *sample.shape), svd_solver="covariance_eigh").fit(sample)
     parts = [found.transform(part) for part in _parts(images, rows)]
-    # a product's last digits depend on the place in the batch: copies must stay copies
+    # a product's last digits depend on the place in the batch: duplicates must stay equal
     return np.concatenate(parts).round(4).astype(np.float32)
 
 
 def hog_features(images: NDArray[Any]) -> NDArray[np.float32]:
-    """Oriented gradients of images in overlapping cells.
+    """Histograms of oriented gradients in overlapping cells.
 
     Larger images are first brought to a longer side of 32 pixels. The histograms of an image have
     length one, so that contrast does not count, and then their square root is taken.
@@ -59,7 +93,7 @@ def hog_features(images: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def batches(images: NDArray[Any], index: NDArray[np.int64]) -> Iterator[Tensor]:
-    """Some of the images, so many at a time as there is memory for in any case."""
+    """Some of the images, a few at a time."""
     rows = max(1, min(_BATCH, _BATCH_VALUES // math.prod(images.shape[1:])))
     for start in range(0, len(index), rows):
         yield torch.tensor(images[index[start : start + rows]], dtype=torch.float32)
@@ -74,9 +108,9 @@ def _parts(images: NDArray[Any], index: NDArray[np.int64]) -> Iterator[NDArray[n
 def shrink(x: Tensor) -> Tensor:
     """Images with a longer side of 32 pixels, if it was more."""
     longer = max(x.shape[2:])
-    if longer <= MOST_SIDE:
+    if longer <= LONGEST_SIDE:
         return x
-    height, width = (max(1, round(side * MOST_SIDE / longer)) for side in x.shape[2:])
+    height, width = (max(1, round(side * LONGEST_SIDE / longer)) for side in x.shape[2:])
     return F.adaptive_avg_pool2d(x, (height, width))
 
 
@@ -92,12 +126,41 @@ def steepest_gradients(x: Tensor) -> tuple[Tensor, Tensor]:
 def _histograms(x: Tensor) -> Tensor:
     x = shrink(x)
     size, angle = steepest_gradients(x)
-    place = angle.remainder(math.pi) * (DIRECTIONS / math.pi)  # a share goes to each neighbour
+    place = angle.remainder(math.pi) * (ORIENTATIONS / math.pi)  # a share goes to each neighbour
     below = place.floor()
     share = place - below
-    counts = x.new_zeros(len(x), DIRECTIONS, *x.shape[2:])
-    first = below.long() % DIRECTIONS
+    counts = x.new_zeros(len(x), ORIENTATIONS, *x.shape[2:])
+    first = below.long() % ORIENTATIONS
     counts.scatter_add_(1, first, size * (1 - share))
-    counts.scatter_add_(1, (first + 1) % DIRECTIONS, size * share)
-    cells = F.avg_pool2d(counts, CELL, APART, padding=CELL // 2, count_include_pad=False)
+    counts.scatter_add_(1, (first + 1) % ORIENTATIONS, size * share)
+    cells = F.avg_pool2d(counts, CELL, STRIDE, padding=CELL // 2, count_include_pad=False)
     return F.normalize(cells.flatten(1)).sqrt()
+
+
+def read_features(path: Path, count: int) -> NDArray[np.float32]:
+    """The user's own features, (N, F), from an .npy file.
+
+    Args:
+        path: of the file.
+        count: of training samples, in whose order the rows must be.
+
+    Raises:
+        ValueError: if the file is not an array of numbers with so many rows, or they are not
+            finite.
+    """
+    try:
+        features = np.load(io.BytesIO(path.read_bytes()))
+    except Exception as error:  # numpy raises whatever it meets in a damaged file
+        raise ValueError(f"pseudo_label_features {path} cannot be read as .npy: {error}") from None
+    if not isinstance(features, np.ndarray) or features.dtype.kind not in "fiub":
+        raise ValueError(f"pseudo_label_features {path} must be an .npy array of numbers")
+    if features.ndim < 2 or len(features) != count or not features.size:
+        raise ValueError(
+            f"pseudo_label_features {path} must hold a row for each of the {count} training "
+            f"samples, got shape {features.shape}"
+        )
+    with np.errstate(over="ignore"):
+        features = np.ascontiguousarray(features.reshape(count, -1), np.float32)
+    if not np.isfinite(features).all():
+        raise ValueError(f"pseudo_label_features {path} must be finite")
+    return features

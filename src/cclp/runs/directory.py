@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cclp.files import parse_json, trouble_named, write_bytes, write_json
+from cclp.runs.upgrade import upgrade_config
 from cclp.training.config import Config
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def is_unused(out: Path) -> bool:
 
 def _never_overwritten(out: Path) -> ValueError:
     return ValueError(
-        f"{out} exists and is never overwritten: choose another --out, or go on with it by "
+        f"{out} exists and is never overwritten: choose another --out, or resume it by "
         f"cclp train --resume {shlex.quote(str(out))}"
     )
 
@@ -135,7 +136,7 @@ def read_run(out: Path) -> tuple[dict[str, Any], Config]:
     """
     about = read_json(out, "config.json")
     try:
-        return about, Config.from_json(about["config"])
+        return about, Config.from_json(upgrade_config(about["config"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
 

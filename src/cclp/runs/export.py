@@ -25,14 +25,14 @@ from torch import Tensor, nn
 
 from cclp.checks import check_choice
 from cclp.data.dataset import InputSpec
-from cclp.data.normalize import saved_normalizer
+from cclp.data.normalize import ZScore
 from cclp.files import write_bytes, write_json
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
-from cclp.runs.directory import read_json, read_run
 from cclp.runs.inference import Trained, open_run
-from cclp.training.config import named_again
+from cclp.runs.record import read_config, read_json
 from cclp.training.machine import environment
+from cclp.user_code import confirm_named
 
 Format = Literal["onnx", "safetensors"]
 FORMATS = get_args(Format)
@@ -121,12 +121,9 @@ def load_exported(folder: Path, net: str | None = None) -> Classifier:
         content = (folder / "model.safetensors").read_bytes()
         if hashlib.sha256(content).hexdigest() != card["sha256"]:
             raise ValueError("model.safetensors is not the file that card.json was made for")
-        tensors, prefix = load(content), "normalizer."
-        normalizer = saved_normalizer(
-            card["configuration"]["normalization"],
-            {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)},
-        )
-        name = named_again("net", str(card["configuration"]["recipe"]["net"]), net)
+        tensors = load(content)
+        normalizer = ZScore(tensors["normalizer.mean"], tensors["normalizer.scale"])
+        name = confirm_named("net", str(card["configuration"]["recipe"]["net"]), net)
         spec = InputSpec.from_json(card["input"])
         classifier = Classifier(normalizer, make_net(name, spec.shape, spec.num_classes))
         classifier.load_state_dict(tensors)
@@ -164,7 +161,7 @@ def _to_onnx(classifier: Classifier, spec: InputSpec) -> bytes:
 
 
 def _card(run: Path, trained: Trained, name: str, content: bytes) -> dict[str, Any]:
-    about, config = read_run(run)
+    about, config = read_config(run)
     finished = (run / "result.json").exists()
     result = read_json(run, "result.json") if finished else {}
     return {

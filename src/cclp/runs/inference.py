@@ -11,31 +11,34 @@ from numpy.typing import NDArray
 from cclp.checks import refuse_options
 from cclp.data.dataset import Dataset, InputSpec
 from cclp.data.load import load
-from cclp.data.normalize import saved_normalizer
+from cclp.data.normalize import ZScore
 from cclp.data.user.folder import read_samples
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import does_not_fit, load_checkpoint
-from cclp.runs.directory import read_run
-from cclp.runs.run import load_data, split_data
-from cclp.training.config import Config, named_again
-from cclp.training.evaluation import EvaluationSet, error_rate, evaluation_set, run_net
-from cclp.training.loop import Objective
+from cclp.runs.data import load_data, split_data
+from cclp.runs.record import read_config
+from cclp.training.config import Config
+from cclp.training.evaluation import EvaluationSet, Source, error_rate, evaluation_set, run_net
 from cclp.training.machine import make_fabric
+from cclp.training.objective import Objective
+from cclp.user_code import confirm_named
 
 
 class Evaluation(NamedTuple):
     """How a network does on labeled samples.
 
     Attributes:
-        what: they are, in words.
+        data: name of the data.
+        source: which part of them was measured.
         error: share of wrong predictions.
         classes: names.
         confusion: count of each (class, predicted class), (C, C).
         verified: whether the data are the published ones; None for a user's own.
     """
 
-    what: str
+    data: str
+    source: Source
     error: float
     classes: tuple[str, ...]
     confusion: NDArray[np.int64]
@@ -67,13 +70,13 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
     Args:
         out: the run directory.
         net: the user's own network named again, if the run needs it.
-        report: told of damaged checkpoints.
+        report: warns of damaged checkpoints.
 
     Raises:
         ValueError: if there is none that can be used.
     """
-    about, config = read_run(out)
-    net = named_again("net", config.recipe.net, net)
+    about, config = read_config(out)
+    net = confirm_named("net", config.recipe.net, net)
     if "classes" not in (about.get("data") or {}):
         raise ValueError(
             f"{out} was made by an older version, which did not record its classes: train it again"
@@ -83,13 +86,11 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
         fingerprint = str(about["data"]["fingerprint"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
-    checkpoint = load_checkpoint(out / "checkpoint", (report or Reporter()).say)
+    checkpoint = load_checkpoint(out / "checkpoint", (report or Reporter()).warn)
     if checkpoint is None:
-        raise ValueError(f"{out} has no checkpoint yet: train it on with cclp train --resume")
+        raise ValueError(f"{out} has no checkpoint yet: resume it with cclp train --resume")
     try:
-        normalizer = saved_normalizer(
-            config.normalization, checkpoint.part("objective.normalizer.")
-        )
+        normalizer = ZScore(**checkpoint.part("objective.normalizer."))
         objective = Objective(normalizer, make_net(net, spec.shape, spec.num_classes), [])
         objective.net.load_state_dict(
             checkpoint.part(f"objective.{checkpoint.info.get('network', 'net')}.")
@@ -107,7 +108,7 @@ def evaluate(
     *,
     data_dir: Path | None = None,
     verify: bool = True,
-    label: str | None = None,
+    target: str | None = None,
     skip_bad: bool = False,
     net: str | None = None,
     report: Reporter | None = None,
@@ -118,9 +119,9 @@ def evaluate(
         out: the run directory.
         data: name or path of labeled data: their test set, or all their labels if they have none.
             None: what the run itself was measured on.
-        data_dir, verify, label, skip_bad: of the data, see :func:`cclp.data.load.load`.
+        data_dir, verify, target, skip_bad: of the data, see :func:`cclp.data.load.load`.
         net: the user's own network named again, if the run needs it.
-        report: told of what takes long.
+        report: shows progress.
 
     Raises:
         ValueError: if run or data cannot be used, or do not fit together.
@@ -129,7 +130,7 @@ def evaluate(
     trained = open_run(out, net, report)
     if data is None:
         refuse_options(
-            {"label": label, "skip_bad": skip_bad, "no_verify": not verify},
+            {"target": target, "skip_bad": skip_bad, "no_verify": not verify},
             "has no effect without DATA",
         )
         config = trained.config
@@ -140,7 +141,7 @@ def evaluate(
             data,
             data_dir,
             verify=verify,
-            label=label,
+            target=target,
             skip_bad=skip_bad,
             spec=trained.spec,
             report=report,
@@ -157,7 +158,8 @@ def evaluate(
     pairs = measured.y * len(classes) + logits.argmax(1).numpy()
     confusion = np.bincount(pairs, minlength=len(classes) ** 2).reshape(len(classes), -1)
     return Evaluation(
-        f"{found.name}, {measured.what}",
+        found.name,
+        measured.source,
         error_rate(logits, measured.y),
         classes,
         confusion,
@@ -169,7 +171,7 @@ def _all_labels(data: Dataset) -> EvaluationSet | None:
     known = np.flatnonzero(data.train_y >= 0)
     if not len(known):
         return None
-    return EvaluationSet("labeled samples", data.train_x, known, data.train_y[known], [])
+    return EvaluationSet("labeled", data.train_x, known, data.train_y[known], [])
 
 
 def predict(
@@ -187,7 +189,7 @@ def predict(
         paths: images, folders of images, ``.npz`` with X, ``.csv`` with the columns of the run's.
         skip_bad: whether to leave out images that cannot be read.
         net: the user's own network named again, if the run needs it.
-        report: told of what is left out.
+        report: warns of what is left out.
 
     Raises:
         ValueError: if run or files cannot be used.

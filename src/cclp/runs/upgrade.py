@@ -77,9 +77,7 @@ def _renamed_settings(settings: dict[str, Any]) -> dict[str, Any]:
     of_cclp = dict(settings["cclp"])
     if "steps" in of_cclp:
         of_cclp["chain_steps"] = of_cclp.pop("steps")
-    moved = {
-        new: of_cclp.pop(old) for old, (new, _) in _PSEUDO_LABELS.items() if old in of_cclp
-    }
+    moved = {new: of_cclp.pop(old) for old, (new, _) in _PSEUDO_LABELS.items() if old in of_cclp}
     found = {**settings, "cclp": of_cclp}
     if moved:
         found["graph_pseudo_label"] = moved

@@ -1,10 +1,10 @@
-"""What a network says of samples it was not trained on, and embeddings for pictures."""
+"""Evaluation: what a network predicts for samples, and the files that show it."""
 
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,12 +20,14 @@ from cclp.training.processes import share_buffers
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-    from cclp.training.loop import Objective
+    from cclp.training.objective import Objective
 
 _BATCH, _BATCH_VALUES = 500, 500 * 3 * 32 * 32  # large images go in smaller batches
 _POINTS, _LABELED_POINTS = 1000, 100  # more marks would hide the picture
 _MISTAKES = 24
-_SETTLED = 5000
+_RECALIBRATED = 5000
+
+Source = Literal["test", "held_out", "labeled"]
 
 
 class Outputs(NamedTuple):
@@ -40,14 +42,14 @@ class EvaluationSet:
     """What the error is measured on.
 
     Attributes:
-        what: it is, in words.
+        source: the test set, held-out samples of the training set, or any labeled samples.
         x: samples among which they are.
         index: which ones.
         y: their classes, as many as the index.
         names: what to call them.
     """
 
-    what: str
+    source: Source
     x: NDArray[Any]
     index: Indices
     y: Indices
@@ -58,14 +60,15 @@ def evaluation_set(data: Dataset, split: Split | None) -> EvaluationSet | None:
     """What is held out of the training set, else the test set; None if there is neither."""
     if split is not None and len(split.held_out):
         x, y, names, index = data.train_x, data.train_y, data.train_names, split.held_out
-        what, kind = "held-out training set", "training"
+        source: Source = "held_out"
+        kind = "training"
     elif len(data.test_y):
         x, y, names, index = data.test_x, data.test_y, data.test_names, np.arange(len(data.test_y))
-        what, kind = "test set", "test"
+        source = kind = "test"
     else:
         return None
     called = [names[i] if names else f"{kind} {i}" for i in index]
-    return EvaluationSet(what, x, index, y[index], called)
+    return EvaluationSet(source, x, index, y[index], called)
 
 
 @torch.no_grad()
@@ -111,7 +114,7 @@ def run_net(
 def recalibrate_batchnorm(
     fabric: "Fabric", objective: "Objective", x: NDArray[Any], index: Indices, seed: int
 ) -> None:
-    """Replace the running statistics of batch norm by those of samples under the weights of now.
+    """Replace the running statistics of batch norm by those of samples under the current weights.
 
     In short trainings the running ones remember the first steps.
 
@@ -130,7 +133,7 @@ def recalibrate_batchnorm(
         norm.reset_running_stats()
         norm.momentum = None  # the mean over all batches
         norm.train()
-    chosen = np.random.default_rng([seed, 0xB47]).permutation(index)[:_SETTLED]
+    chosen = np.random.default_rng([seed, 0xB47]).permutation(index)[:_RECALIBRATED]
     rows = max(2, min(_BATCH, _BATCH_VALUES // prod(x.shape[1:])))
     with fabric.autocast():
         for part in np.array_split(chosen, -(-len(chosen) // rows)):

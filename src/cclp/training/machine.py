@@ -14,7 +14,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 
 import cclp
 from cclp.training.amx import avoid_broken_amx
-from cclp.training.processes import PATIENCE, started_here
+from cclp.training.processes import PATIENCE, launched_here
 
 FabricPrecision = Literal["bf16-mixed", "32-true"]
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of glibc's malloc.h
@@ -74,13 +74,12 @@ def make_fabric(
     accelerator: str,
     precision: str,
     devices: int = 1,
-    strategy: str = "auto",
     unused: bool = False,
 ) -> Fabric:
     """Fabric on devices of that kind, with a process for each.
 
     Args:
-        accelerator, precision, devices, strategy: as in the configuration.
+        accelerator, precision, devices: as in the configuration.
         unused: whether some parameters may not be used in a step.
 
     Raises:
@@ -88,7 +87,7 @@ def make_fabric(
     """
     device = find_device(accelerator)
     avoid_broken_amx()
-    here = devices if devices == 1 else started_here() or devices
+    here = devices if devices == 1 else launched_here() or devices
     there = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device.type, here)
     if here > there:
         raise ValueError(f"devices must be at most {there} ({device.type}) here, got {here}")
@@ -97,7 +96,7 @@ def make_fabric(
         devices=here,
         num_nodes=devices // here,
         strategy="auto"
-        if strategy == "auto" and devices == 1
+        if devices == 1
         else DDPStrategy(timeout=PATIENCE, find_unused_parameters=unused),
         precision=fabric_precision(precision, device),
     )

@@ -29,19 +29,19 @@ class WorkerDied(RuntimeError):  # noqa: N818 - it says what has happened
     """Another process of the training has ended before its time."""
 
 
-def started() -> int | None:
+def launched_world_size() -> int | None:
     """How many processes torchrun, or the process that started this one, has started; or None."""
     return _environment("WORLD_SIZE")
 
 
-def started_here() -> int | None:
+def launched_here() -> int | None:
     """How many of them torchrun has started on this machine; or None."""
     return _environment("LOCAL_WORLD_SIZE")
 
 
 def rank() -> int:
     """Of this process among those that train together; 0 if nobody has started several."""
-    if started() is None:
+    if launched_world_size() is None:
         return 0
     return _environment("RANK") or _environment("LOCAL_RANK") or 0
 
@@ -73,7 +73,7 @@ def _environment(name: str) -> int | None:
     raise ValueError(f"the environment variable {name} must be a number, got {value!r}")
 
 
-def check_started(devices: int) -> None:
+def check_launched(devices: int) -> None:
     """Make sure that as many processes are there as the training has, if others start them.
 
     Raises:
@@ -88,7 +88,7 @@ def check_started(devices: int) -> None:
             raise ValueError(
                 "a program can start one training of several processes: use torchrun for more"
             )
-    there = started()
+    there = launched_world_size()
     if there is not None and there != devices:
         raise ValueError(
             f"this training has {devices} process{'es' * (devices > 1)} (--devices), but {there} "
@@ -97,7 +97,7 @@ def check_started(devices: int) -> None:
 
 
 @contextmanager
-def together(fabric: "Fabric") -> Iterator[None]:
+def launched(fabric: "Fabric") -> Iterator[None]:
     """Start the other processes, if nobody has yet; within, all of them run. They end together.
 
     Raises:
@@ -158,7 +158,7 @@ def _is_broken_connection(error: RuntimeError) -> bool:
 
 
 def local_rank_zero_first(fabric: "Fabric", work: Callable[[], T]) -> T:
-    """``work`` in all processes; on each machine one begins, and leaves a cache for the others."""
+    """``work`` in all processes; on each machine local rank 0 first, whose cache the others use."""
     if fabric.local_rank > 0:
         fabric.barrier()
     done = work()
@@ -167,7 +167,7 @@ def local_rank_zero_first(fabric: "Fabric", work: Callable[[], T]) -> T:
     return done
 
 
-def any_of(fabric: "Fabric", answer: bool) -> bool:
+def any_rank(fabric: "Fabric", answer: bool) -> bool:
     """Whether one of the processes says so: all get the same answer."""
     if fabric.world_size == 1:
         return answer

@@ -1,0 +1,131 @@
+"""Label propagation and graph cuts on a sparse affinity matrix W, as plain functions.
+
+Letters: W (n, n) symmetric affinities, S = D^(-1/2) W D^(-1/2), P = D⁻¹ W the random walk, Y (n, C)
+given labels, F (n, C) propagated ones. ``counts`` are the labels of each class, (C,).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.linalg import cg
+
+from cclp.pseudo_labels.neighbours import Neighbours
+
+ALPHA = 0.99  # of Zhou et al. 2004
+RESTART = 0.4  # probability of a return to the classifier's prediction in a random walk
+WALK_STEPS = 10  # less than 1 % of a longer walk would come from further away
+DIFFUSION_STEPS = 5  # between two thresholds
+MAX_THRESHOLDS = 50
+MOST_CHANGED = 0.1  # of the samples, by threshold dynamics
+EXTRA_LABELS = 5  # a few labels say little about how large the classes are
+TOLERANCE = 1e-12  # far from any label F is small, and still decides
+_LEAST_AFFINITY = 1e-6  # so that an outlier has neighbours
+
+Floats = NDArray[np.float64]
+
+
+def affinity(near: Neighbours, sharpness: float) -> sparse.csr_matrix:
+    """W of a k-nearest-neighbour graph with local scaling (Zelnik-Manor & Perona 2004).
+
+    Args:
+        near: of each point.
+        sharpness: how fast affinity falls with the distance.
+    """
+    distance, index = near
+    count, neighbours = index.shape
+    scale = distance[:, -1]
+    width = scale[:, None] * scale[index]
+    nothing = np.where(distance > 0, np.inf, 0)  # where a neighbourhood has no size
+    ratio = np.divide(distance**2, width, out=nothing, where=width > 0)
+    weights = np.exp(-sharpness * ratio).clip(_LEAST_AFFINITY)
+    rows = np.arange(0, count * neighbours + 1, neighbours)
+    W = sparse.csr_matrix((weights.ravel(), index.ravel(), rows), (count, count))
+    return (W + W.T).tocsr()
+
+
+def spreading_system(W: sparse.csr_matrix) -> sparse.csr_matrix:
+    """I − αS of label spreading (Zhou et al. 2004)."""
+    root = sparse.diags(1 / np.sqrt(np.asarray(W.sum(1)).ravel()))
+    S = (root @ W @ root).tocsr()
+    return sparse.identity(S.shape[0]) - ALPHA * S
+
+
+def solve(system: sparse.csr_matrix, column: Floats, tolerance: float = TOLERANCE) -> Floats:
+    """The solution for one right side by conjugate gradients; it is never negative."""
+    return np.asarray(cg(system, column, rtol=tolerance)[0]).clip(0)
+
+
+def random_walk(W: sparse.csr_matrix) -> sparse.csr_matrix:
+    """P = D⁻¹ W."""
+    return (sparse.diags(1 / np.asarray(W.sum(1)).ravel()) @ W).tocsr()
+
+
+def class_shares(counts: Floats) -> Floats:
+    """Shares of the classes if there were five labels more of each."""
+    some = counts + EXTRA_LABELS
+    return np.asarray(some / some.sum())
+
+
+def class_scale(counts: Floats, mass: Floats) -> Floats:
+    """Factors that give every class its share of the mass (class mass normalisation)."""
+    return class_shares(counts) / np.where(mass > 0, mass, 1)
+
+
+def largest_class(F: Floats, counts: Floats) -> Floats:
+    """One-hot classes after class mass normalisation; the shares where no label reaches."""
+    balanced = F * class_scale(counts, F.sum(0))
+    reached = balanced.max(1, keepdims=True) > 0
+    return np.where(reached, np.eye(len(counts))[balanced.argmax(1)], class_shares(counts))
+
+
+def threshold_dynamics(
+    classes: Floats, P: sparse.csr_matrix, labels: Floats, counts: Floats
+) -> Floats:
+    """MBO threshold dynamics (Merriman, Bence & Osher; on graphs with class sizes, Jacobs et al.
+    2018): diffuse the classes for five steps, take the largest one again, until nothing changes.
+
+    The borders between classes move to where they cut few edges. Where classes are no clusters
+    there is no such place: the dynamics stop before a tenth of the samples have changed. In a graph
+    without any clusters one class would take all: if one has lost half of its samples, the classes
+    are returned as they came.
+
+    Args:
+        classes: to begin with, one-hot or shares, (n, C).
+        P: random walk.
+        labels: how many labels of each class a point has, (n, C).
+        counts: of labels, (C,).
+    """
+    known, reached = labels.any(1), (classes == 1).any(1)[:, None]
+    given = labels[known] / labels[known].sum(1, keepdims=True)  # duplicates may disagree
+    first = classes
+    for _ in range(MAX_THRESHOLDS):
+        diffused = np.where(reached, classes, 0)
+        for _ in range(DIFFUSION_STEPS):
+            diffused = P @ diffused
+            diffused[known] = given
+        before, classes = classes, largest_class(diffused, counts)
+        if (classes.sum(0) < first.sum(0) / 2).any():
+            return first
+        if (classes != first).any(1).mean() > MOST_CHANGED:
+            return before
+        if (classes == before).all():
+            break
+    return classes
+
+
+def smooth_predictions(P: sparse.csr_matrix, predictions: Floats, labels: Floats) -> Floats:
+    """Predictions averaged over a random walk with restart; labeled points keep their labels.
+
+    Args:
+        P: random walk.
+        predictions: class probabilities, (n, C).
+        labels: how many labels of each class a point has, (n, C).
+    """
+    known = labels.any(1)
+    start = predictions.copy()
+    start[known] = labels[known] / labels[known].sum(1, keepdims=True)
+    walked = start
+    for _ in range(WALK_STEPS):
+        walked = RESTART * start + (1 - RESTART) * (P @ walked)
+        walked[known] = start[known]
+    return walked

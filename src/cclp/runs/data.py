@@ -1,0 +1,69 @@
+"""The data of a run: loaded by its configuration, and divided by it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cclp.data.dataset import Dataset
+from cclp.data.load import load
+from cclp.data.published.catalog import CATALOG
+from cclp.data.splits import Split, make_split
+from cclp.progress import Reporter
+from cclp.training.config import Config
+
+
+def load_data(
+    config: Config,
+    report: Reporter,
+    fingerprint: str | None = None,
+    moved_to: Path | None = None,
+) -> Dataset:
+    """The data of a configuration.
+
+    Args:
+        config: that names them.
+        report: shows the progress of what takes long.
+        fingerprint: that they must have, if the run has begun.
+        moved_to: where they are now: the folder of published data, or the user's own data.
+
+    Raises:
+        ValueError: if they cannot be had, or have changed.
+    """
+    if moved_to is not None and config.data in CATALOG:
+        config = replace(config, data_dir=str(moved_to))
+    elif moved_to is not None:
+        config = replace(config, data=str(moved_to))
+    elif config.data not in CATALOG and not Path(config.data).exists():
+        raise ValueError(f"{config.data} is not there: if it has moved, add --data-dir NEW_PLACE")
+    data = load(
+        config.data,
+        None if config.data_dir is None else Path(config.data_dir),
+        verify=config.verify,
+        image_size=config.image_size,
+        target=config.target,
+        skip_bad=config.skip_bad,
+        report=report,
+    )
+    if fingerprint is not None and data.fingerprint != fingerprint:
+        raise ValueError(
+            f"{config.data} has changed since the run began: its SHA-256 is "
+            f"{data.fingerprint[:12]}…, expected {fingerprint[:12]}…"
+        )
+    return data
+
+
+def split_data(config: Config, data: Dataset) -> Split:
+    """Which samples are labeled, unlabeled and held out in a run."""
+    return make_split(data.train_y, config.num_labels, config.held_out or 0, config.seed)
+
+
+def with_held_out(config: Config, data: Dataset) -> Config:
+    """The configuration with a number of samples to hold out: by default a fifth of the labels,
+    but for the last of each class; none if there is a test set.
+    """
+    if config.held_out is not None:
+        return config
+    known = data.train_y[data.train_y >= 0]
+    most = len(known) - len(np.unique(known))
+    return replace(config, held_out=0 if len(data.test_y) else min(-(-len(known) // 5), most))

@@ -1,0 +1,216 @@
+"""Start a run or resume it. A run directory is all that a run leaves:
+
+==================== ================================================================
+``config.json``      what was asked for, the labeled set, the data, the environment
+``metrics.jsonl``    one line every ten steps and at evaluations
+``checkpoint/``      the last two
+``embedding/``       ``STEP.npz``: at most 1,000 fixed training points, at evaluations
+``predictions.npz``  of the last evaluation
+``result.json``      at the end
+``tensorboard/``     event files, if asked for
+==================== ================================================================
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lightning_fabric import Fabric
+
+from cclp.methods import method_parts
+from cclp.progress import Reporter
+from cclp.runs.callbacks import digest_of_config
+from cclp.runs.checkpoint import load_checkpoint
+from cclp.runs.data import load_data, with_held_out
+from cclp.runs.directory import check_new, create, locked
+from cclp.runs.record import read_config, read_json
+from cclp.runs.run import Run
+from cclp.training.callbacks import Stopped
+from cclp.training.config import Config
+from cclp.training.machine import (
+    differences,
+    environment,
+    fabric_precision,
+    find_device,
+    has_bfloat16,
+    make_fabric,
+)
+from cclp.training.processes import (
+    check_launched,
+    launched,
+    local_rank_zero_first,
+    may_be_restarted,
+    shares_its_store,
+)
+from cclp.training.seeding import own_randomness
+from cclp.user_code import confirm_named, is_user_code
+
+__all__ = ["Stopped", "resume", "train"]
+
+
+def train(
+    config: Config,
+    out: Path,
+    report: Reporter | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Train from the beginning into a new directory.
+
+    Under torchrun with restarts, a directory with the same run is resumed.
+
+    Args:
+        config: what to do.
+        out: the run directory; must not exist, or be empty.
+        report: what the user sees.
+        should_stop: asked after each step; if it says so, the state is saved and the run stops.
+        command: that made the run, to be recorded.
+
+    Returns:
+        The content of ``result.json``.
+
+    Raises:
+        ValueError: for data or settings that cannot be, and for a directory that is not empty.
+        FloatingPointError: if the loss or the weights stop being finite.
+        WorkerDied: if another process has ended.
+        Stopped: if ``should_stop`` said so.
+    """
+    device = find_device(config.accelerator)
+    config = replace(  # what "auto" stands for is settled now, and stays when resumed elsewhere
+        config,
+        accelerator=device.type,  # type: ignore[arg-type]
+        precision="bf16" if fabric_precision(config.precision, device) == "bf16-mixed" else "32",
+    )
+    report = report or Reporter()
+    if config.precision == "bf16" and not has_bfloat16(device):
+        report.warn("This machine has no bfloat16 of its own: expect --precision 32 to be faster.")
+    if may_be_restarted() and shares_its_store():
+        report.warn(
+            "Restarts by torchrun are likely to fail: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1."
+        )
+    fabric = _fabric(config)
+    begun = _begun_before(out, config) if fabric.is_global_zero else None
+    with launched(fabric):
+        begun = fabric.broadcast(begun)
+        if begun is not None:
+            return _resume(fabric, out, begun, config, report, should_stop)
+        data = local_rank_zero_first(fabric, lambda: load_data(config, report))
+        config = with_held_out(config, data)
+        with own_randomness():
+            run = Run(fabric, out, config, data, report)
+        run.check_same_everywhere()
+        if fabric.is_global_zero:
+            create(out, {"command": command, **run.record(environment(device))})
+        with _lock(fabric, out), own_randomness():
+            return run.fit(should_stop)
+
+
+def resume(
+    out: Path,
+    report: Reporter | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    data_dir: Path | None = None,
+    net: str | None = None,
+    method: str | None = None,
+) -> dict[str, Any]:
+    """Resume a run from its last checkpoint, bit for bit; a finished run is left as it is.
+
+    Args, Returns, Raises: as :func:`train`; ValueError if ``out`` is not a run directory or is in
+    use, or if the data are not those it began with. ``data_dir`` is where they are now, if they
+    have moved. ``net`` and ``method`` name the user's own code again, if the run needs it.
+    """
+    report = report or Reporter()
+    about, config = read_config(out)
+    config = replace(
+        config,
+        method=confirm_named("method", config.method, method),
+        recipe=replace(config.recipe, net=confirm_named("net", config.recipe.net, net)),
+    )
+    finished = _result_of(out)
+    if finished is not None:
+        report.warn(f"{out} is finished: nothing to resume.")
+        return finished
+    fabric = _fabric(config)
+    with launched(fabric):
+        return _resume(fabric, out, about, config, report, should_stop, data_dir)
+
+
+def _resume(
+    fabric: Fabric,
+    out: Path,
+    about: dict[str, Any],
+    config: Config,
+    report: Reporter,
+    should_stop: Callable[[], bool],
+    data_dir: Path | None = None,
+) -> dict[str, Any]:
+    """From the last checkpoint. Only process 0 looks at the directory."""
+    first = fabric.is_global_zero
+    finished: dict[str, Any] | None = fabric.broadcast(_result_of(out) if first else None)
+    if finished is not None:
+        return finished
+    try:
+        fingerprint = str(about["data"]["fingerprint"])
+        changed = differences(about["environment"], environment(find_device(config.accelerator)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
+    data = local_rank_zero_first(
+        fabric, lambda: load_data(config, report, fingerprint, moved_to=data_dir)
+    )
+    if changed:
+        report.warn(f"Resuming, but not bit for bit: {', '.join(changed)}.")
+    with _lock(fabric, out), own_randomness():
+        saved = load_checkpoint(out / "checkpoint", report.warn) if first else None
+        if saved is not None and saved.info.get("config") != digest_of_config(out):
+            raise ValueError(
+                f"{out / 'config.json'} has changed since checkpoint {saved.step} was written: "
+                "restore it"
+            )
+        checkpoint = fabric.broadcast(saved)
+        run = Run(fabric, out, with_held_out(config, data), data, report, checkpoint)
+        run.check_recorded(about)
+        run.check_same_everywhere()
+        return run.fit(should_stop)
+
+
+def _fabric(config: Config) -> Fabric:
+    check_launched(config.devices)
+    return make_fabric(
+        config.accelerator,
+        config.precision,
+        config.devices,
+        unused=any(map(is_user_code, (config.recipe.net, *method_parts(config.method)))),
+    )
+
+
+def _lock(fabric: Fabric, out: Path) -> AbstractContextManager[None]:
+    """The directory, by process 0."""
+    return locked(out) if fabric.is_global_zero else nullcontext()
+
+
+def _begun_before(out: Path, config: Config) -> dict[str, Any] | None:
+    """What ``config.json`` says of this run if it has begun and torchrun restarts it; else None.
+
+    Raises:
+        ValueError: if the directory holds anything else.
+    """
+    if not may_be_restarted() or not (out / "config.json").exists():
+        check_new(out)
+        return None
+    about, recorded = read_config(out)
+    held_out = recorded.held_out if config.held_out is None else config.held_out
+    if recorded != replace(config, held_out=held_out):
+        check_new(out)  # it is not
+    return about
+
+
+def _result_of(out: Path) -> dict[str, Any] | None:
+    """Of a run, if it is finished."""
+    if not (out / "result.json").exists():
+        return None
+    result = read_json(out, "result.json")
+    if "error" not in result:
+        raise ValueError(f"{out / 'result.json'} is damaged: remove it to finish the run again")
+    return result

@@ -1,0 +1,331 @@
+"""``CCLPClassifier``: the trainer as a scikit-learn estimator, in memory."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, validate_data
+
+from cclp.checks import check_choice
+from cclp.methods import make_methods
+from cclp.progress import Reporter, make_reporter
+from cclp.pseudo_labels.labeler import Labeler, PseudoLabelSchedule
+from cclp.sklearn.labels import encode_labels, read_labels
+from cclp.sklearn.parameters import (
+    DECAY,
+    build_net,
+    make_recipe,
+    make_split,
+    method_settings,
+    sample_shape,
+    subtract,
+)
+from cclp.sklearn.predictor import FLOATS, Predictor
+from cclp.training.callbacks import (
+    Callback,
+    EarlyStopping,
+    Evaluate,
+    GraphPseudoLabels,
+    History,
+    Progress,
+    RecalibrateAtEnd,
+)
+from cclp.training.config import ACCELERATORS, LABELED_BATCH, PRECISIONS
+from cclp.training.evaluation import EvaluationSet
+from cclp.training.machine import make_fabric
+from cclp.training.objective import Objective
+from cclp.training.seeding import own_randomness
+from cclp.training.trainer import Trainer
+
+EVALUATIONS, PATIENCE = 50, 0.2
+_SAME_NETWORK = "warm_start needs the features, network and method of the last fit"
+
+
+class CCLPClassifier(Predictor):
+    """Semi-supervised neural classifier: few labels, many unlabeled samples.
+
+    A network is trained by compact latent space clustering [1]_ (or another method): every step
+    builds a graph over the embeddings of a batch, propagates the labels over it, and pulls each
+    class into one compact cluster. In the first part of the training, pseudo-labels from label
+    propagation on a nearest-neighbour graph of all samples guide it. Features are standardised
+    inside.
+
+    Parameters
+    ----------
+    method : str, default="cclp+graph_pseudo_label"
+        How unlabeled samples are used: "cclp" (the paper's method and nothing else),
+        "graph_pseudo_label", "supervised" (not at all), "lba", "entropy", "pseudo_label",
+        "pi_model", "mean_teacher", "vat", "fixmatch", or several with "+" between them. The
+        pseudo-labels of "graph_pseudo_label" are tested by leave-one-out and not used if they are
+        poor; beside "cclp" they are a prior of its label propagation, which decays linearly to
+        zero over the first 60 % of the training.
+
+    net : {"mlp", "cnn"} or callable, default="mlp"
+        The network. "cnn" needs `image_shape`. A callable takes the shape of a sample and the
+        number of classes, and returns a `torch.nn.Module` with modules `features` (samples to
+        embeddings) and `classifier` (embeddings to logits).
+
+    image_shape : tuple of int, default=None
+        Shape that each row of `X` is brought to: (height, width) or (channels, height, width).
+
+    hidden_sizes : tuple of int, default=(256, 256)
+        Hidden layers of the "mlp".
+
+    embedding_size : int, default=128
+        Size of the embedding of the "mlp", which `transform` returns.
+
+    chain_steps : int, default=3
+        Longest Markov chain of CCLP.
+
+    weight : float or dict, default=None
+        Weight of the method's term; of several methods a number is the first one's, and a dict has
+        one for each name. None: the method's own.
+
+    similarity : {"dot", "cosine", "euclidean"}, default="euclidean"
+        Of embeddings, for CCLP.
+
+    max_iter : int, default=None
+        Training steps. None: 300; fewer for less than 200 samples, but at least 100; more for over
+        2000, growing with the cube root of their number.
+
+    batch_size : tuple of int, default=(5, 250)
+        Labeled samples of each class, and unlabeled samples, in a step; at most 200 labeled ones
+        together, and of the unlabeled never more than half of all there are.
+
+    learning_rate : float, default=4e-3
+        Largest one of a one-cycle schedule.
+
+    early_stopping : bool, default=False
+        Whether to hold out labeled samples, stop when the score on them has not risen for a fifth
+        of `max_iter`, and keep the best network. With few labels they are better spent on training.
+
+    validation_fraction : float, default=0.1
+        Share of the labeled samples that `early_stopping` holds out: of every class with two, at
+        least one.
+
+    device : {"auto", "cpu", "cuda", "mps"}, default="auto"
+        Where to train and predict.
+
+    precision : {"32", "bf16", "auto"}, default="32"
+        Of training. Predictions are made in float32.
+
+    verbose : bool, default=False
+        Whether to show progress.
+
+    random_state : int, RandomState instance or None, default=None
+        Pass an int for the same network every time.
+
+    warm_start : bool, default=False
+        Whether to continue with the network of the last `fit`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels that occur, without the mark of unlabeled samples.
+
+    n_iter_ : int
+        Training steps done.
+
+    n_features_in_ : int
+        Number of features.
+
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, if `X` had names that are all strings.
+
+    history_ : dict of str to list of float
+        Terms of the loss at every step, and "validation_score", with "validation_step", under
+        `early_stopping`.
+
+    pseudo_label_decision_ : dict
+        What was decided about pseudo-labels ("known", "used" or "refused"; None if the method has
+        none), and the leave-one-out test behind it.
+
+    module_ : torch.nn.Module
+        The network, on the CPU; `features` and `classifier` take standardised samples.
+
+    Notes
+    -----
+    Unlabeled samples are marked by -1; in float labels NaN does so too, among objects None, NaN and
+    pandas.NA. String labels come as objects.
+
+    `score` leaves unlabeled samples out, so searches and cross-validation may hold some, with the
+    estimator's own score (`scoring=None`). scikit-learn stratifies folds by labels and takes -1 for
+    one; with other marks give a splitter, as in `cv=KFold(5, shuffle=True)`.
+
+    Memory grows in proportion to the number of samples: no graph of all pairs is kept.
+
+    References
+    ----------
+    .. [1] K. Kamnitsas et al., "Semi-Supervised Learning via Compact Latent Space Clustering",
+       ICML 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import make_moons
+    >>> from cclp.sklearn import CCLPClassifier
+    >>> X, truth = make_moons(200, noise=0.05, random_state=0)
+    >>> y = np.full(200, -1)
+    >>> for c in (0, 1):  # three labels each
+    ...     y[np.flatnonzero(truth == c)[:3]] = c
+    >>> model = CCLPClassifier(random_state=0).fit(X, y)
+    >>> model.score(X, truth) > 0.95
+    True
+    >>> model.transform(X[:5]).shape
+    (5, 128)
+    """
+
+    def __init__(
+        self,
+        *,
+        method: str = "cclp+graph_pseudo_label",
+        net: str | Callable[[tuple[int, ...], int], torch.nn.Module] = "mlp",
+        image_shape: tuple[int, ...] | None = None,
+        hidden_sizes: tuple[int, ...] = (256, 256),
+        embedding_size: int = 128,
+        chain_steps: int = 3,
+        weight: float | dict[str, float] | None = None,
+        similarity: str = "euclidean",
+        max_iter: int | None = None,
+        batch_size: tuple[int, int] = (5, 250),
+        learning_rate: float = 4e-3,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        device: str = "auto",
+        precision: str = "32",
+        verbose: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
+    ) -> None:
+        self.method = method
+        self.net = net
+        self.image_shape = image_shape
+        self.hidden_sizes = hidden_sizes
+        self.embedding_size = embedding_size
+        self.chain_steps = chain_steps
+        self.weight = weight
+        self.similarity = similarity
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.device = device
+        self.precision = precision
+        self.verbose = verbose
+        self.random_state = random_state
+        self.warm_start = warm_start
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on labeled and unlabeled samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+
+        y : array-like of shape (n_samples,)
+            Labels; -1, NaN or None where there is none.
+
+        Returns
+        -------
+        self : CCLPClassifier
+            The fitted estimator.
+        """
+        before = dict(self.__dict__)
+        try:
+            return self._fit(X, y)
+        except BaseException:  # what was fitted before stays as it was
+            self.__dict__ = before
+            raise
+
+    def _fit(self, X: Any, y: Any) -> Self:
+        X = validate_data(self, X, dtype=FLOATS, order="C", ensure_min_samples=2)
+        if y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None."
+            )
+        y = read_labels(y)
+        check_consistent_length(X, y)
+        classes, codes = encode_labels(y)
+        check_choice("device", self.device, ACCELERATORS)
+        check_choice("precision", self.precision, PRECISIONS)
+        recipe = make_recipe(
+            len(X),
+            method=self.method,
+            max_iter=self.max_iter,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+        )
+        settings = method_settings(self.method, self.weight, self.similarity, self.chain_steps)
+        shape = sample_shape(X.shape[1], self.net, self.image_shape)
+        fitted = self.warm_start and hasattr(self, "_objective")
+        if fitted and not np.array_equal(classes, self.classes_):
+            raise ValueError(
+                f"warm_start needs the classes of the last fit, {self.classes_}, got {classes}"
+            )
+        if fitted and shape != self._shape:
+            raise ValueError(f"{_SAME_NETWORK}: samples of shape {self._shape}, got {shape}")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        split = make_split(codes, self.validation_fraction if self.early_stopping else None, seed)
+        offset = self._offset if fitted else X.mean(0, dtype=np.float64)
+        x = subtract(X, offset).reshape(len(X), *shape)
+        with own_randomness(), make_reporter(quiet=False) if self.verbose else Reporter() as report:
+            trainer = Trainer(
+                make_fabric(self.device, self.precision),
+                recipe,
+                x,
+                codes,
+                split,
+                make_net=lambda: build_net(
+                    self.net, shape, len(classes), self.hidden_sizes, self.embedding_size
+                ),
+                make_methods=lambda: make_methods(self.method, len(classes), settings),
+                labeled_batch=LABELED_BATCH,
+                seed=seed,
+            )
+            if fitted:
+                self._continue_with(trainer.objective)
+            self._train(trainer, len(classes), report)
+        self.classes_, self._offset, self._shape = classes, offset, shape
+        return self
+
+    def _train(self, trainer: Trainer, num_classes: int, report: Reporter) -> None:
+        x, y, split = trainer.x, trainer.y, trainer.split
+        history, steps = History(), trainer.recipe.max_steps
+        title = f"{self.method}, {len(x)} samples, {len(split.labeled)} labels"
+        callbacks: list[Callback] = [Progress(report, title), history]
+        pseudo_labels = None
+        if "graph_pseudo_label" in self.method.split("+"):
+            schedule = PseudoLabelSchedule(steps, DECAY)
+            pseudo_labels = GraphPseudoLabels(Labeler(x, y, split, num_classes, schedule), report)
+            callbacks.append(pseudo_labels)
+        if len(split.held_out):
+            measured = EvaluationSet("held_out", x, split.held_out, y[split.held_out], [])
+            every = -(-steps // EVALUATIONS)
+            callbacks += [
+                Evaluate(every, measured, recalibrate=True),
+                EarlyStopping(PATIENCE * steps),
+            ]
+        else:
+            callbacks.append(RecalibrateAtEnd())
+        trainer.fit(callbacks)
+        self.n_iter_, self.history_ = trainer.done, history.values
+        self.pseudo_label_decision_ = (
+            None if pseudo_labels is None else pseudo_labels.decision.to_json()
+        )
+        objective = trainer.objective
+        self._n_features_out = trainer.predict(x[:2]).z.shape[1]
+        objective.zero_grad(set_to_none=True)
+        self._objective = objective.cpu().eval()
+        self.module_ = objective.network
+
+    def _continue_with(self, objective: Objective) -> None:
+        """Take over what the last fit has learned."""
+        try:
+            objective.load_state_dict(self._objective.state_dict())
+        except RuntimeError as error:
+            raise ValueError(f"{_SAME_NETWORK}: {str(error).splitlines()[-1].strip()}") from None

@@ -1,0 +1,67 @@
+"""Labels as scikit-learn's users have them: any type, and several marks for "unlabeled"."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+
+def read_labels(y: Any) -> NDArray[Any]:
+    """One label for each sample, as they came: lists and series are not made into one type."""
+    if hasattr(y, "to_list"):  # series of pandas and polars
+        y = y.to_list()
+    if isinstance(y, list | tuple):
+        y = np.array(y, dtype=object)
+    return np.asarray(column_or_1d(y, warn=True))
+
+
+def is_unlabeled(y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where there is no label: -1, NaN, None or pandas.NA."""
+    if y.dtype.kind in "USb":
+        return np.zeros(len(y), bool)
+    if y.dtype.kind != "O":
+        return np.asarray((y == -1) | (y != y))
+
+    def missing(value: Any) -> bool:
+        if isinstance(value, str | bytes):
+            return False
+        return (
+            value is None
+            or type(value).__name__ in ("NAType", "NaTType")
+            or (isinstance(value, int | float | np.number) and bool(value == -1 or value != value))
+        )
+
+    return np.array([missing(value) for value in y], bool)
+
+
+def encode_labels(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Classes, and a class index for each sample, -1 where there is no label."""
+    known = ~is_unlabeled(y)
+    labels = y[known]
+    if labels.dtype.kind == "O":
+        strings = {isinstance(label, str) for label in labels}
+        if len(strings) == 2:
+            raise ValueError("y must have labels of one kind, got strings and others")
+        if strings == {False}:
+            labels = np.array(labels.tolist())  # numbers among None are numbers
+    elif labels.dtype.kind in "US" and set(np.unique(labels)) & {"-1", "nan", b"-1", b"nan"}:
+        raise ValueError(
+            "y is an array of strings and has '-1' or 'nan' among them: with string labels use "
+            "dtype=object, and None, NaN or -1 for unlabeled samples"
+        )
+    if labels.dtype.kind == "f" and np.isinf(labels).any():
+        raise ValueError(f"Input y contains infinity or a value too large for {labels.dtype!r}.")
+    if len(labels) == 0:
+        raise ValueError("y has no label: all samples are marked as unlabeled (-1, NaN or None)")
+    check_classification_targets(np.repeat(labels, 3))  # or a label a class looks like regression
+    classes, index = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"y must have labels of at least 2 classes, got 1 class: {classes.tolist()[0]!r} "
+            "(-1 marks unlabeled samples)"
+        )
+    codes = np.full(len(y), -1)
+    codes[known] = index
+    return classes, codes

@@ -1,0 +1,203 @@
+"""What happens around the steps of a training, a class for each. Those that write files are in
+:mod:`cclp.runs.callbacks`.
+"""
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cclp.progress import Reporter
+from cclp.pseudo_labels.labeler import Decision, Labeler, PseudoLabelSchedule, Start
+from cclp.training.evaluation import EvaluationSet, error_rate
+
+if TYPE_CHECKING:
+    from cclp.training.trainer import StepResult, Trainer
+
+
+class Stopped(Exception):  # noqa: N818 - not an error
+    """The user asked to stop, and the state is saved."""
+
+
+class Evaluation(NamedTuple):
+    """What an evaluation has found.
+
+    Attributes:
+        done: number of steps done.
+        error: share of wrong predictions; None if there is nothing to measure it on.
+        logits: of the evaluation set, if there is one.
+    """
+
+    done: int
+    error: float | None
+    logits: Tensor | None
+
+
+class Callback:
+    """Hooks into a training; a subclass has those that it needs.
+
+    All processes call all hooks. ``on_step`` and ``on_evaluation`` may set ``trainer.finished`` to
+    end the training after this step.
+    """
+
+    def on_start(self, trainer: "Trainer") -> None:
+        """Before the first step, also of a training that is resumed."""
+
+    def on_step(self, trainer: "Trainer", result: "StepResult") -> None:
+        """After each step."""
+
+    def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
+        """After each evaluation."""
+
+    def on_end(self, trainer: "Trainer") -> None:
+        """After the last step, unless the training was stopped."""
+
+
+class Progress(Callback):
+    """Shows the user how far the training is.
+
+    Args:
+        report: what the user sees.
+        title: of the training.
+    """
+
+    def __init__(self, report: Reporter, title: str) -> None:
+        self.report, self.title = report, title
+
+    def on_start(self, trainer: "Trainer") -> None:
+        self.report.begin(self.title, trainer.done, trainer.recipe.max_steps, trainer.samples)
+
+    def on_step(self, trainer: "Trainer", result: "StepResult") -> None:
+        self.report.step(result.done, result.terms, result.seconds)
+
+    def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
+        if evaluation.error is not None:
+            self.report.error(evaluation.done, evaluation.error)
+
+
+class Evaluate(Callback):
+    """Evaluates the network every so many steps and after the last one.
+
+    Args:
+        every: steps.
+        measured: what the error is measured on; None: there is nothing.
+        recalibrate: batch norm's statistics before each evaluation.
+    """
+
+    def __init__(self, every: int, measured: EvaluationSet | None, *, recalibrate: bool) -> None:
+        self.every, self.measured, self.recalibrate = every, measured, recalibrate
+
+    def on_step(self, trainer: "Trainer", result: "StepResult") -> None:
+        if trainer.last or result.done % self.every == 0:
+            self.evaluate(trainer)
+
+    def on_end(self, trainer: "Trainer") -> None:
+        if trainer.evaluation is None:  # killed after the last step, before its result was written
+            self.evaluate(trainer)
+
+    def evaluate(self, trainer: "Trainer") -> None:
+        """Evaluate now."""
+        if self.recalibrate:
+            trainer.recalibrate()
+        logits = error = None
+        if self.measured is not None:
+            logits = trainer.predict(self.measured.x, self.measured.index).logits
+            error = error_rate(logits, self.measured.y)
+        trainer.evaluated(Evaluation(trainer.done, error, logits))
+
+
+class EarlyStopping(Callback):
+    """Ends the training when the error has not fallen for a while, and restores the best network.
+
+    Args:
+        patience: steps to wait for a better one.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self.patience = patience
+        self.best: tuple[float, int, dict[str, Any]] | None = None
+
+    def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
+        assert evaluation.error is not None
+        if self.best is None or evaluation.error < self.best[0]:
+            state = deepcopy(trainer.objective.state_dict())
+            self.best = evaluation.error, evaluation.done, state
+        if evaluation.done - self.best[1] >= self.patience:
+            trainer.finished = True
+
+    def on_end(self, trainer: "Trainer") -> None:
+        if self.best is not None:
+            trainer.objective.load_state_dict(self.best[2])
+
+
+class RecalibrateAtEnd(Callback):
+    """Computes batch norm's statistics anew after the last step."""
+
+    def on_end(self, trainer: "Trainer") -> None:
+        trainer.recalibrate()
+
+
+class History(Callback):
+    """Keeps the terms of the loss of every step, and the score of every evaluation."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[float]] = {}
+
+    def on_step(self, trainer: "Trainer", result: "StepResult") -> None:
+        for name, value in result.terms.items():
+            self.values.setdefault(name, []).append(value)
+
+    def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
+        if evaluation.error is not None:
+            self.values.setdefault("validation_score", []).append(1 - evaluation.error)
+            self.values.setdefault("validation_step", []).append(evaluation.done)
+
+
+class GraphPseudoLabels(Callback):
+    """Gives the trainer pseudo-labels from the graph, and refreshes them.
+
+    Process 0 makes them, all get them.
+
+    Args:
+        labeler: makes them and decides about their use.
+        report: what the user sees.
+        start: pseudo-labels and the decision of a training that is resumed.
+    """
+
+    def __init__(self, labeler: Labeler, report: Reporter, start: Start | None = None) -> None:
+        self.labeler, self.report = labeler, report
+        self.schedule: PseudoLabelSchedule = labeler.schedule
+        self.found = start
+
+    @property
+    def decision(self) -> Decision:
+        """About the use of pseudo-labels; empty before there is one."""
+        return Decision() if self.found is None else self.found.decision
+
+    def on_start(self, trainer: "Trainer") -> None:
+        if self.found is None:
+            first = trainer.fabric.is_global_zero
+            self.found = trainer.fabric.broadcast(self.labeler.start() if first else None)
+        labels, decision = self.found
+        self.schedule = self.labeler.schedule.decided(decision)
+        trainer.warmup_steps = self.schedule.warmup_steps
+        trainer.pseudo_labels = labels
+        trainer.pseudo_label_weight = self.schedule.weight
+
+    def on_step(self, trainer: "Trainer", result: "StepResult") -> None:
+        if trainer.pseudo_labels is None or result.done not in self.schedule.refresh_steps:
+            return
+        trainer.recalibrate()
+        logits = trainer.predict(trainer.x, trainer.split.unlabeled).logits
+        if not torch.isfinite(logits).all():
+            raise FloatingPointError(f"the logits are not finite after step {result.done}")
+        first, labels = trainer.fabric.is_global_zero, None
+        if first:
+            labels = self.labeler.refresh(logits.softmax(1).numpy())
+        labels = trainer.fabric.broadcast(labels)
+        assert labels is not None
+        changed = int((labels.argmax(1) != trainer.pseudo_labels.argmax(1)).sum())
+        self.report.info(f"Pseudo-labels refreshed from the classifier: {changed} samples change.")
+        trainer.pseudo_labels = labels
+        self.found = Start(labels, self.decision)

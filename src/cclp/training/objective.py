@@ -1,0 +1,120 @@
+"""``Objective``: normalisation, augmentation, network and methods behind one forward pass."""
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam
+
+from cclp.methods.base import Method, Step
+from cclp.nets.base import Net
+from cclp.training.recipe import Recipe
+
+
+class Objective(nn.Module):
+    """Everything that turns a step's samples into terms of the loss.
+
+    One pass of one module is what DDP asks for; inside it the network may run many times. Its state
+    is all there is to save besides the optimizer's.
+
+    Args:
+        normalizer: of raw inputs.
+        net: to be trained.
+        methods: whose terms are added up.
+        augment: normalised inputs, in training only.
+    """
+
+    def __init__(
+        self,
+        normalizer: nn.Module,
+        net: Net,
+        methods: list[Method],
+        augment: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.normalizer = normalizer
+        self.augment = augment
+        self.net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.methods = nn.ModuleList(methods)
+        self.uses_unlabeled = any(method.uses_unlabeled for method in methods)
+        for method in methods:
+            method.attach(self.net)
+
+    @property
+    def network_name(self) -> str:
+        """Of the module to evaluate and predict with: a method's teacher, else the trained net."""
+        for number, method in enumerate(self.methods):
+            if isinstance(method, Method) and method.evaluated is not None:
+                return f"methods.{number}.{method.evaluated}"
+        return "net"
+
+    @property
+    def network(self) -> Net:
+        """The module of that name."""
+        return cast(Net, self.get_submodule(self.network_name))
+
+    def after_step(self) -> None:
+        """Tell the methods that the optimizer has changed the network."""
+        for method in self.methods:
+            assert isinstance(method, Method)
+            method.after_step(self.net)
+
+    def inputs(self, x: Tensor, *, augmented: bool = False) -> Tensor:
+        """Raw samples as the network takes them."""
+        x = self.normalizer(x)
+        if augmented and self.augment is not None:
+            x = self.augment(x)
+        return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+    def forward(
+        self,
+        x_labeled: Tensor,
+        labels: Tensor,
+        x_unlabeled: Tensor | None,
+        progress: float,
+        max_steps: int = 1,
+        pseudo_labels: Tensor | None = None,
+        pseudo_label_weight: float = 0.0,
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
+        """Terms of the loss by name, and both embeddings, detached."""
+        x_labeled = self.inputs(x_labeled, augmented=True)
+        z_labeled = self.net.features(x_labeled)
+        z_unlabeled = None
+        if x_unlabeled is not None:  # a pass of its own, with its own batch statistics
+            x_unlabeled = self.inputs(x_unlabeled, augmented=True)
+            z_unlabeled = self.net.features(x_unlabeled)
+        step = Step(
+            net=self.net,
+            x_labeled=x_labeled,
+            labels=labels,
+            x_unlabeled=x_unlabeled,
+            z_labeled=z_labeled,
+            z_unlabeled=z_unlabeled,
+            logits=self.net.classifier(z_labeled),
+            progress=progress,
+            max_steps=max_steps,
+            pseudo_labels=pseudo_labels,
+            pseudo_label_weight=pseudo_label_weight,
+        )
+        terms = {name: term for method in self.methods for name, term in method(step).items()}
+        return terms, z_labeled.detach(), None if z_unlabeled is None else z_unlabeled.detach()
+
+
+def make_optimizer(objective: Objective, recipe: Recipe) -> Adam:
+    """Adam; its weight decay is the gradient of ½λΣw², on weights of layers and nothing else."""
+    net = objective.net
+    decay: dict[Tensor, float] = {
+        module.weight: l2
+        for part, l2 in ((net.features, recipe.l2_features), (net.classifier, recipe.l2_classifier))
+        for module in part.modules()
+        if isinstance(module, nn.Conv2d | nn.Linear)
+    }
+    groups: dict[float, list[Tensor]] = {}
+    for parameter in filter(lambda p: p.requires_grad, objective.parameters()):
+        groups.setdefault(decay.get(parameter, 0.0), []).append(parameter)
+    return Adam(
+        [{"params": group, "weight_decay": l2} for l2, group in groups.items()],
+        lr=recipe.learning_rate,
+        eps=recipe.adam_eps,
+    )
