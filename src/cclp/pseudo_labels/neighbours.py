@@ -22,8 +22,8 @@ _VERSION = 3  # of the files in the cache: another number, and neighbours are se
 class Neighbours(NamedTuple):
     """Distances to the k nearest others of each point and their indices, (n, k)."""
 
-    distance: NDArray[np.floating]
-    index: NDArray[np.int64]
+    distances: NDArray[np.floating]
+    indices: NDArray[np.int64]
 
 
 class Images(NamedTuple):
@@ -68,7 +68,7 @@ def find_neighbours(
 def _search_all(points: NDArray[np.float32], images: Images | None) -> list[Neighbours]:
     if images is None:
         return [_search(points, NEIGHBOURS)]
-    index = _search(points, CANDIDATES).index
+    index = _search(points, CANDIDATES).indices
     to, back = distortion_distances(images.all, images.chosen, index)
     return [_nearest(distance, index) for distance in (to, back, (to + back) / 2)]
 

@@ -13,7 +13,8 @@ from cclp.data.splits import Split
 from cclp.methods import method_parts
 from cclp.nets import Net, mlp
 from cclp.nets.registry import call_net, make_net
-from cclp.training.recipe import OneCycle, Recipe, Settings
+from cclp.training.recipe import Recipe, Settings
+from cclp.training.schedules import OneCycle
 
 SIMILARITIES = ("dot", "cosine", "euclidean")
 BANDWIDTH = 2.0

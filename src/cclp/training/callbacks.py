@@ -179,6 +179,7 @@ class GraphPseudoLabels(Callback):
         if self.found is None:
             first = trainer.fabric.is_global_zero
             self.found = trainer.fabric.broadcast(self.labeler.start() if first else None)
+        assert self.found is not None
         labels, decision = self.found
         self.schedule = self.labeler.schedule.decided(decision)
         trainer.warmup_steps = self.schedule.warmup_steps
