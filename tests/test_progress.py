@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from cclp import progress
-from cclp.progress import Bar, Lines, Reporter, Speaking, make_reporter
+from cclp.progress import Bar, Lines, Reporter, Quiet, make_reporter
 
 
 def play(report: Reporter) -> None:
@@ -88,7 +88,7 @@ def test_runs_one_after_the_other_leave_the_terminal_as_it_was() -> None:
 
 def test_quiet_says_warnings_only() -> None:
     screen = console(terminal=True)
-    play(Speaking(screen))
+    play(Quiet(screen))
     assert text(screen).strip() == "Beware [of] dogs."
 
 
@@ -117,7 +117,7 @@ def test_a_run_outlives_its_listener() -> None:
 
 def test_the_right_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    assert type(make_reporter(quiet=True)) is Speaking
+    assert type(make_reporter(quiet=True)) is Quiet
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert type(make_reporter(quiet=False)) is Bar
     monkeypatch.delenv("FORCE_COLOR")
@@ -135,7 +135,7 @@ def test_work_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     lines, bar, quiet = console(terminal=False), console(terminal=True), console(terminal=True)
     work(Lines(lines))
     work(Bar(bar))
-    work(Speaking(quiet))
+    work(Quiet(quiet))
     assert text(lines).splitlines() == [
         f"decoding [some] images: {share}%" for share in (25, 50, 75, 100)
     ]
@@ -146,6 +146,6 @@ def test_work_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_one_need_not_know_is_not_told_quietly() -> None:
     lines, bar, quiet = console(terminal=False), console(terminal=True), console(terminal=True)
-    for report in (Lines(lines), Bar(bar), Speaking(quiet), Reporter()):
+    for report in (Lines(lines), Bar(bar), Quiet(quiet), Reporter()):
         report.info("Fetching.")
     assert (text(lines), text(bar), text(quiet)) == ("Fetching.\n", "Fetching.\n", "")

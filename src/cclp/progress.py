@@ -1,4 +1,4 @@
-"""What a person sees while work goes on: a bar on a terminal, now and then a line elsewhere."""
+"""Progress for people: a bar on a terminal, a line now and then elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,14 +22,14 @@ Cost = Callable[[int], int]  # of so many steps from the first on, in any unit
 
 
 class _Console(Console):
-    """Falls silent when nobody listens any more (``cclp train … | head``): the run goes on."""
+    """Falls silent when its pipe is closed (``cclp train … | head``): the run continues."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
 
 
 class Reporter:
-    """Says nothing: for programs that train quietly."""
+    """Shows nothing: for programs that train quietly."""
 
     def __enter__(self) -> Self:
         return self
@@ -38,7 +38,7 @@ class Reporter:
         pass
 
     def begin(self, title: str, done: int, steps: int, cost: Cost = int) -> None:
-        """Training goes on after ``done`` of ``steps``; ``cost`` says which of them are long."""
+        """Training starts after ``done`` of ``steps``; ``cost`` says which of them are long."""
 
     def step(self, done: int, terms: Mapping[str, float], seconds: float) -> None:
         """A step is done, and took so long."""
@@ -47,10 +47,10 @@ class Reporter:
         """The net was evaluated."""
 
     def warn(self, text: str) -> None:
-        """A sentence for the user, not to be missed."""
+        """A sentence that the user must not miss."""
 
     def info(self, text: str) -> None:
-        """A sentence for the user who likes to know."""
+        """A sentence about what happens now."""
 
     @contextmanager
     def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -58,8 +58,8 @@ class Reporter:
         yield lambda done: None
 
 
-class Speaking(Reporter):
-    """Says only what is not to be missed."""
+class Quiet(Reporter):
+    """Shows warnings only."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -94,7 +94,7 @@ class Speaking(Reporter):
         return f"{1 / (self.pace * self._last_cost):.1f} steps/s" if self.pace else ""
 
 
-class Bar(Speaking):
+class Bar(Quiet):
     """A progress bar that stays at the bottom of the terminal."""
 
     progress: Progress | None = None
@@ -153,7 +153,7 @@ class Bar(Speaking):
             self.progress.stop()
 
 
-class Lines(Speaking):
+class Lines(Quiet):
     """A plain line at evaluations and every half minute, for logs and pipes."""
 
     def info(self, text: str) -> None:
@@ -197,5 +197,5 @@ def make_reporter(quiet: bool) -> Reporter:
     """A bar on a terminal, lines elsewhere, warnings alone if quiet; on standard error."""
     console = _Console(stderr=True)
     if quiet:
-        return Speaking(console)
+        return Quiet(console)
     return Bar(console) if console.is_terminal else Lines(console)

@@ -1,4 +1,4 @@
-"""Conditional entropy: be sure of unlabeled samples, whatever you say."""
+"""Entropy minimisation: confident predictions for unlabeled samples."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""FixMatch: what is sure under a weak change must hold under a strong one."""
+"""FixMatch: confident predictions for weakly augmented samples label strongly augmented ones."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from cclp.methods.pseudo_label import confident_cross_entropy
 
 
 class FixMatch(Method):
-    """Pseudo-labels from weakly changed samples for strongly changed ones (Sohn et al. 2020).
+    """Pseudo-labels of weakly augmented samples for strongly augmented ones (Sohn et al. 2020).
 
     Unlike all other methods here it needs augmentation: see :mod:`cclp.data.augment`.
 

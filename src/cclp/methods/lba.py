@@ -1,4 +1,6 @@
-"""Learning by association: walk to the unlabeled samples and come back to your class."""
+"""Learning by association: walks from labeled to unlabeled embeddings and back should end in their
+class.
+"""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Mean teacher: agree with the average of what you have been."""
+"""Mean teacher: consistency with a network whose weights are an average of the past ones."""
 
 from collections.abc import Callable
 from copy import deepcopy

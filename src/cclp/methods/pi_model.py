@@ -1,4 +1,4 @@
-"""Π-model: say the same twice, under different noise."""
+"""Π-model: consistency of two predictions under different noise."""
 
 from collections.abc import Callable
 

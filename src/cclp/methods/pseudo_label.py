@@ -1,4 +1,4 @@
-"""Pseudo-labels: train on your own answers, once you are sure of them."""
+"""Pseudo-labels: the classifier's own confident predictions as labels."""
 
 import torch.nn.functional as F
 from torch import Tensor

@@ -1,4 +1,6 @@
-"""Virtual adversarial training: stand still where it would move you most."""
+"""Virtual adversarial training: find the small perturbation that changes the prediction most, and
+penalise the change.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,4 +1,4 @@
-"""Several processes that train as one: started by Fabric or torchrun, and ended together.
+"""Several processes that train one network: launched by Fabric or torchrun, and ended together.
 
 Process 0 has the run directory and the terminal; the others only compute. Nothing heavy is imported
 before a training begins.
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = timedelta(hours=2)  # of those who wait while process 0 fetches data or spreads labels
+PATIENCE = timedelta(hours=2)  # while process 0 fetches data or propagates labels
 _SECONDS_TO_END = 10.0
 _SET_BY_FABRIC = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 
 class WorkerDied(RuntimeError):  # noqa: N818 - it says what has happened
-    """Another process of the training has ended before its time."""
+    """Another process of the training has ended early."""
 
 
 def launched_world_size() -> int | None:
-    """How many processes torchrun, or the process that started this one, has started; or None."""
+    """How many processes torchrun, or the process that launched this one, has launched; or None."""
     return _environment("WORLD_SIZE")
 
 
 def launched_here() -> int | None:
-    """How many of them torchrun has started on this machine; or None."""
+    """How many of them torchrun has launched on this machine; or None."""
     return _environment("LOCAL_WORLD_SIZE")
 
 
 def rank() -> int:
-    """Of this process among those that train together; 0 if nobody has started several."""
+    """Global rank of this process; 0 if there is only one."""
     if launched_world_size() is None:
         return 0
     return _environment("RANK") or _environment("LOCAL_RANK") or 0
 
 
 def may_be_restarted() -> bool:
-    """Whether torchrun starts the processes anew if one of them fails.
+    """Whether torchrun restarts the processes if one of them fails.
 
     How often it has (TORCHELASTIC_RESTART_COUNT) is not the same number on all machines.
     """
@@ -78,7 +78,7 @@ def check_launched(devices: int) -> None:
 
     Raises:
         ValueError: if not. Each reads its part of the samples, so with another number of them a run
-            could not go on as it began. Also for a second training of several processes in one
+            could not be resumed. Also for a second training of several processes in one
             program, unless torchrun has started it: its children would run all of it again.
     """
     if devices > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
@@ -92,38 +92,38 @@ def check_launched(devices: int) -> None:
     if there is not None and there != devices:
         raise ValueError(
             f"this training has {devices} process{'es' * (devices > 1)} (--devices), but {there} "
-            f"were started: begin and go on with as many"
+            f"were launched: start and resume with the same number"
         )
 
 
 @contextmanager
 def launched(fabric: "Fabric") -> Iterator[None]:
-    """Start the other processes, if nobody has yet; within, all of them run. They end together.
+    """Launch the other processes, unless torchrun has; within, all of them run. They end together.
 
     Raises:
         WorkerDied: if another process has ended, which this one learns from the broken connection.
     """
-    for teller in ("distributed", "rank_zero"):  # who is there: the user knows
-        logging.getLogger(f"lightning_fabric.utilities.{teller}").setLevel(logging.WARNING)
+    for name in ("distributed", "rank_zero"):  # messages that list the processes
+        logging.getLogger(f"lightning_fabric.utilities.{name}").setLevel(logging.WARNING)
     before = {name: os.environ.get(name) for name in _SET_BY_FABRIC}
     try:
         fabric.launch()
         yield
     except RuntimeError as error:
-        children = _taken(fabric)
+        children = _take_children(fabric)
         if fabric.world_size == 1 or not _is_broken_connection(error):
             _kill(children)
             raise
-        for child in children:  # they have noticed too, or have something to say
+        for child in children:  # they have noticed too, or print an error
             with suppress(Exception):
                 child.wait(_SECONDS_TO_END)
         _kill(children)
         first = str(error).strip().partition("\n")[0]
         raise WorkerDied(
-            f"another process of this training has ended; if it said why, it is above ({first})"
+            f"another process of this training has ended; its own message may be above ({first})"
         ) from None
     except BaseException:
-        _kill(_taken(fabric))
+        _kill(_take_children(fabric))
         raise
     else:  # the process group stays: to destroy it before DDP is gone can block for ever
         for child in getattr(fabric.strategy.launcher, "procs", []):
@@ -135,13 +135,13 @@ def launched(fabric: "Fabric") -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _taken(fabric: "Fabric") -> list[subprocess.Popen[bytes]]:
-    """The processes that Fabric has started. It would kill this one as soon as one of them fails:
-    they are not its any more.
+def _take_children(fabric: "Fabric") -> list[subprocess.Popen[bytes]]:
+    """The processes that Fabric has launched, taken out of its hands: it would kill this process as
+    soon as one of them fails.
     """
-    started: list[subprocess.Popen[bytes]] = getattr(fabric.strategy.launcher, "procs", [])
-    children = list(started)
-    started.clear()
+    owned: list[subprocess.Popen[bytes]] = getattr(fabric.strategy.launcher, "procs", [])
+    children = list(owned)
+    owned.clear()
     return children
 
 
@@ -168,17 +168,17 @@ def local_rank_zero_first(fabric: "Fabric", work: Callable[[], T]) -> T:
 
 
 def any_rank(fabric: "Fabric", answer: bool) -> bool:
-    """Whether one of the processes says so: all get the same answer."""
+    """Whether it is true in one of the processes: all get the same answer."""
     if fabric.world_size == 1:
         return answer
     import torch
 
-    said = fabric.all_reduce(torch.tensor(float(answer), device=fabric.device), reduce_op="max")
-    return bool(said)
+    found = fabric.all_reduce(torch.tensor(float(answer), device=fabric.device), reduce_op="max")
+    return bool(found)
 
 
 def share_buffers(module: "nn.Module") -> None:
-    """Give all processes the buffers of process 0, such as running statistics."""
+    """Broadcast the buffers of process 0, such as running statistics."""
     import torch.distributed as dist
 
     for buffer in module.buffers():
