@@ -25,10 +25,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cclp.data.published.formats import parse_cifar, parse_idx, parse_svhn, read_content, read_npz
-from cclp.data.user.folder import load_own
+from cclp.data.npz import read_npz
+from cclp.data.published.formats import parse_cifar, parse_idx, parse_svhn
+from cclp.data.unpack import read_content
+from cclp.data.user.csv_file import read_csv
 from cclp.data.user.images import decode_all
-from cclp.data.user.tables import encode, fit_columns, read_csv
+from cclp.data.user.load import load_user_data
+from cclp.data.user.tables import encode, fit_columns
 from cclp.experiments.folder import read_results
 from cclp.files import check_marks, write_between, write_json
 from cclp.pseudo_labels.prior import read_features
@@ -95,9 +98,9 @@ def make_targets(folder: Path) -> dict[str, Target]:
             own("a.bin", cifar(colour, classes), lambda p: parse_cifar(read_content(p), p)),
             own("a.mat", svhn(colour, classes), lambda p: parse_svhn(read_content(p), p)),
             own("a.npz", npz(X=np.zeros((2, 3)), y=np.array(["a", ""])), read_npz),
-            own("own.npz", npz(X=np.zeros((2, 3)), y=np.array([1, 0])), load_own),
+            own("own.npz", npz(X=np.zeros((2, 3)), y=np.array([1, 0])), load_user_data),
             own("a.csv", table, lambda p: encode(read_csv(p), fit_columns(read_csv(p), "kind"))),
-            own("own.csv", table, lambda p: load_own(p, target="kind")),
+            own("own.csv", table, lambda p: load_user_data(p, target="kind")),
             own("a.npy", features.getvalue(), lambda p: read_features(p, 2)),
             own("a.png", png(np.zeros((9, 7, 3), np.uint8)), _decode),
         )

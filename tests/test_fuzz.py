@@ -4,7 +4,7 @@ import pytest
 
 from tests.fuzz import Target, fuzz, make_targets
 
-EXAMPLES = 300
+EXAMPLES = 100  # make fuzz: 10,000
 KINDS = (
     "a.idx", "a.idx.gz", "a.bin", "a.mat", "a.npz", "own.npz", "a.csv", "own.csv", "a.npy", "a.png",
     "config.json", "metrics.jsonl", "result.json", "predictions.npz", "embedding",
