@@ -1,7 +1,6 @@
 """Inputs as the network sees them."""
 
 import numpy as np
-import pytest
 import torch
 
 from cclp.data.normalize import ZScore
@@ -40,9 +39,5 @@ def test_only_the_samples_named_are_fitted_on() -> None:
 
 def test_a_normalizer_comes_back_from_its_buffers() -> None:
     fitted = ZScore.fit(IMAGES)
-    saved = ZScore.from_buffers(dict(fitted.named_buffers()))
+    saved = ZScore(**dict(fitted.named_buffers()))
     assert saved(torch.tensor(IMAGES)).equal(fitted(torch.tensor(IMAGES)))
-    with pytest.raises(ValueError, match="must have buffers mean and scale, got matrix, mean"):
-        ZScore.from_buffers({"mean": torch.zeros(4), "matrix": torch.eye(4)})
-    with pytest.raises(ValueError, match="got none"):
-        ZScore.from_buffers({})

@@ -3,7 +3,7 @@
 Statistics come from the training set alone and are buffers, so they are saved with the weights.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import prod
 from typing import Any, Self
 
@@ -48,18 +48,6 @@ class ZScore(nn.Module):
         std = np.sqrt(square / count)
         scale = 1 / np.where(std > 0, std, 1)  # a constant channel stays 0
         return cls(_float(mean).reshape(shape), _float(scale).reshape(shape))
-
-    @classmethod
-    def from_buffers(cls, buffers: Mapping[str, Tensor]) -> Self:
-        """The module whose named buffers these are.
-
-        Raises:
-            ValueError: if they are another module's, such as those of ZCA in version 0.1.
-        """
-        if set(buffers) != {"mean", "scale"}:
-            found = ", ".join(sorted(buffers)) or "none"
-            raise ValueError(f"the normalizer must have buffers mean and scale, got {found}")
-        return cls(**buffers)
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` of any dtype, (N, channels, …), in float32."""
