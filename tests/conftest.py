@@ -1,11 +1,10 @@
 """No test reaches for the network, for the user's cache, or for what the machine has installed."""
 
+import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cclp.data.published.fetch import Installed, Npm
 from cclp.training.amx import avoid_broken_amx
 
 avoid_broken_amx()  # before any test has oneDNN read its limits
@@ -16,13 +15,22 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.fixture(autouse=True)
-def alone(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(*_: Any) -> None:
-        raise ConnectionError
+@pytest.fixture(scope="session")
+def offline_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an npm that finds no network."""
+    folder = tmp_path_factory.mktemp("offline")
+    (folder / "npm").write_text("#!/bin/sh\necho 'npm error network is unreachable' >&2\nexit 1\n")
+    (folder / "npm").chmod(0o755)
+    return folder
 
+
+@pytest.fixture(autouse=True)
+def alone(cache: Path, offline_programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.delenv("CCLP_DATA", raising=False)
-    monkeypatch.setattr("cclp.data.published.fetch._download", nobody)
-    for source in (Npm, Installed):
-        monkeypatch.setattr(source, "get", nobody)
+    monkeypatch.setenv("PATH", str(offline_programs), prepend=os.pathsep)
+    for name in ("http_proxy", "https_proxy"):  # a port where nobody listens
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+        monkeypatch.setenv(name.upper(), "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "127.0.0.1,localhost")

@@ -1,4 +1,4 @@
-"""Who is labeled, and which samples each step sees."""
+"""Which samples are labeled, and which samples each step sees."""
 
 from typing import Any
 
@@ -38,20 +38,23 @@ def test_labeled_sets_are_nested_and_seeded() -> None:
 
 @pytest.mark.parametrize("count", [9, 456])
 def test_labels_out_of_range(count: int) -> None:
-    with pytest.raises(ValueError, match=rf"from 10 \(one per class\) to 455 \(all\), got {count}"):
+    with pytest.raises(
+        ValueError,
+        match=rf"num_labels must be from 10 \(one per class\) to 455 \(all\), got {count}",
+    ):
         labeled_subset(Y, count, seed=0)
 
 
 def test_split_keeps_held_out_samples_away() -> None:
-    split = make_split(Y, labels=40, held_out=100, seed=0)
+    split = make_split(Y, num_labels=40, held_out=100, seed=0)
     assert len(split.held_out) == 100
     assert set(split.held_out).isdisjoint(split.unlabeled)
     assert set(split.labeled) < set(split.unlabeled)
     assert len(split.unlabeled) == 355
-    everything = make_split(Y, labels=None, held_out=100, seed=0)
+    everything = make_split(Y, num_labels=None, held_out=100, seed=0)
     np.testing.assert_array_equal(everything.labeled, everything.unlabeled)
     with pytest.raises(ValueError, match="held_out must be from 0 to 445, got 455"):
-        make_split(Y, labels=None, held_out=455, seed=0)
+        make_split(Y, num_labels=None, held_out=455, seed=0)
 
 
 def test_a_batch_is_a_pure_function_of_seed_step_and_rank() -> None:
@@ -90,10 +93,10 @@ def test_ranks_see_different_samples() -> None:
 
 
 def test_small_sets_repeat() -> None:
-    draw = make([0, 1, 1], pool=3, per_class=5, unlabeled_batch=7)(0)
-    assert np.bincount(draw.labeled - 1000).tolist()[0] == 5
-    assert set(np.bincount(draw.labeled - 1000).tolist()[1:]) == {2, 3}
-    assert sorted(np.bincount(draw.unlabeled).tolist()) == [2, 2, 3]
+    batch = make([0, 1, 1], pool=3, per_class=5, unlabeled_batch=7)(0)
+    assert np.bincount(batch.labeled - 1000).tolist()[0] == 5
+    assert set(np.bincount(batch.labeled - 1000).tolist()[1:]) == {2, 3}
+    assert sorted(np.bincount(batch.unlabeled).tolist()) == [2, 2, 3]
 
 
 def test_no_unlabeled_samples() -> None:
@@ -103,8 +106,8 @@ def test_no_unlabeled_samples() -> None:
 
 def test_labeled_batch_caps_the_samples_of_each_class() -> None:
     labels = np.repeat(np.arange(4), 10)
-    draw = make(labels.tolist(), per_class=10, labeled_batch=15)(0)
-    assert np.bincount(labels[draw.labeled - 1000]).tolist() == [3, 3, 3, 3]
+    batch = make(labels.tolist(), per_class=10, labeled_batch=15)(0)
+    assert np.bincount(labels[batch.labeled - 1000]).tolist() == [3, 3, 3, 3]
 
 
 def test_more_classes_than_fit_take_turns() -> None:
@@ -132,12 +135,12 @@ def test_any_shape_of_data(
 ) -> None:
     labels = np.repeat(np.arange(len(sizes)), sizes)
     batches = make(labels.tolist(), pool, per_class=per_class, labeled_batch=cap)
-    draw = batches(step)
-    counts = np.bincount(labels[draw.labeled - 1000], minlength=len(sizes))
-    assert len(draw.labeled) <= (len(sizes) * per_class if cap is None else max(cap, 1))
+    batch = batches(step)
+    counts = np.bincount(labels[batch.labeled - 1000], minlength=len(sizes))
+    assert len(batch.labeled) <= (len(sizes) * per_class if cap is None else max(cap, 1))
     assert len(set(counts[counts > 0])) == 1
     assert (counts > 0).sum() == min(len(sizes), cap or len(sizes))
-    assert len(draw.unlabeled) == (8 if pool else 0)
+    assert len(batch.unlabeled) == (8 if pool else 0)
 
 
 def test_seeds_of_steps_differ() -> None:

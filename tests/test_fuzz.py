@@ -1,10 +1,10 @@
-"""No bytes, however damaged, bring a reader to anything but a sentence."""
+"""No reader answers damaged bytes with anything but a ValueError in words."""
 
 import pytest
 
 from tests.fuzz import Target, fuzz, make_targets
 
-EXAMPLES = 300
+EXAMPLES = 300  # make fuzz: 10,000
 KINDS = (
     "a.idx", "a.idx.gz", "a.bin", "a.mat", "a.npz", "own.npz", "a.csv", "own.csv", "a.npy", "a.png",
     "config.json", "metrics.jsonl", "result.json", "predictions.npz", "embedding",
@@ -18,8 +18,8 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damaged_bytes_give_a_sentence(targets: dict[str, Target], kind: str) -> None:
+def test_damaged_bytes_are_read_or_refused(targets: dict[str, Target], kind: str) -> None:
     assert targets.keys() == set(KINDS)
     counts = fuzz(targets[kind], EXAMPLES)
-    assert sum(counts) >= EXAMPLES
+    assert sum(counts) == EXAMPLES
     assert counts.refused > EXAMPLES / 10

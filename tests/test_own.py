@@ -18,12 +18,26 @@ from PIL import Image
 from cclp.data.dataset import Column, InputSpec
 from cclp.data.load import find_kind, load
 from cclp.data.user import images
-from cclp.data.user.folder import load_own, read_samples
+from cclp.data.user.csv_file import read_csv
 from cclp.data.user.images import decode, find_images
-from cclp.data.user.tables import encode, fit_columns, read_csv
+from cclp.data.user.load import READERS, load_user_data, read_samples
+from cclp.data.user.tables import Table, TableReader, encode, fit_columns
 from cclp.progress import Reporter
 from tests.runs import own_folder, own_table, png
-from tests.test_run import Heard
+
+
+class Recorder(Reporter):
+    """Remembers its messages."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.infos: list[str] = []
+
+    def info(self, text: str) -> None:
+        self.infos.append(text)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
 
 
 def save(path: Path, pixels: Any, mode: str | None = None, **options: Any) -> Path:
@@ -220,14 +234,14 @@ def test_a_failure_that_may_pass_is_not_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     photos = own_folder(tmp_path / "photos")
-    before = images._open
+    before = Image.open
 
-    def refuse(path: Path) -> Image.Image:
+    def refuse(path: Path, **options: Any) -> Image.Image:
         if path.name == "3.jpg":
             raise PermissionError(13, "Permission denied", str(path))
-        return before(path)
+        return before(path, **options)
 
-    monkeypatch.setattr(images, "_open", refuse)
+    monkeypatch.setattr(Image, "open", refuse)
     data = load(str(photos), skip_bad=True)
     assert len(data.train_y) == 28
     assert [item.split(" (")[0] for item in data.left_out] == [
@@ -247,13 +261,13 @@ def test_bad_images_are_listed_and_skipped_only_if_asked(tmp_path: Path) -> None
         with pytest.raises(
             ValueError,
             match=r"2 of \d+ images cannot be read: \S*dark/x\.txt \(Unidentified.*; "
-            r"\S*light/0\.jpg \(.*\)\. Mend or remove them, or leave them out with --skip-bad",
+            r"\S*light/0\.jpg \(.*\)\. Repair or remove them, or leave them out with --skip-bad",
         ):
             load(str(tmp_path / "photos"))
-    heard = Heard()
-    data = load(str(tmp_path / "photos"), skip_bad=True, report=heard)
+    recorder = Recorder()
+    data = load(str(tmp_path / "photos"), skip_bad=True, report=recorder)
     assert data.train_y[data.train_y >= 0].tolist() == [0, 0, 0, 1, 1]
-    assert heard.said[0].startswith("Left out 2 of ")
+    assert recorder.warnings[0].startswith("Left out 2 of ")
     assert data.train_x[3:5].mean() > 100
 
 
@@ -265,7 +279,7 @@ def test_bad_images_are_listed_and_skipped_only_if_asked(tmp_path: Path) -> None
         (lambda p: (own_folder(p), (p / "empty").mkdir()), "empty must hold images of its class"),
         (
             lambda p: (own_folder(p), save(p / "test/other/1.png", HALF)),
-            "test/other: there is no class 'other', only dark, light",
+            "test: there is no class 'other', only dark, light",
         ),
         (
             lambda p: (own_folder(p), save(p / "loose.png", HALF)),
@@ -317,7 +331,7 @@ def test_npz_classes_are_ordered_as_numbers(tmp_path: Path) -> None:
         (np.zeros((4, 3, 9, 7), np.int64) + 255, (3, 9, 7), 255),
         (np.zeros((4, 3, 9, 7)), (3, 9, 7), None),
         (np.zeros((4, 9, 7), np.int64) + 256, (1, 9, 7), None),
-        (np.zeros((4, 9, 7), np.uint8) + 16, (1, 9, 7), None),  # no telling what is white
+        (np.zeros((4, 9, 7), np.uint8) + 16, (1, 9, 7), None),  # the value of white is unknown
         (np.ones((4, 9, 7), bool), (1, 9, 7), None),
     ],
 )
@@ -402,7 +416,41 @@ def test_a_table(tmp_path: Path) -> None:
     assert InputSpec.from_json(data.spec.to_json()) == data.spec
 
 
-def test_a_table_in_the_form_of_another(tmp_path: Path) -> None:
+def test_runs_of_version_0_1_call_the_target_a_label(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE)
+    spec = load(str(tmp_path / "t.csv"), target="kind").spec
+    recorded = spec.to_json()
+    assert recorded["target"] == "kind"
+    recorded["label"] = recorded.pop("target")
+    assert InputSpec.from_json(recorded) == spec
+    del recorded["label"]
+    with pytest.raises(KeyError):
+        InputSpec.from_json(recorded)
+
+
+def test_a_format_is_a_reader_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_words(path: Path) -> Table:
+        header, *rows = [line.split() for line in path.read_text().splitlines()]
+        return Table(path, header, rows, list(range(2, len(rows) + 2)))
+
+    path = tmp_path / "t.words"
+    path.write_text("size kind\n1 a\n2 b\n")
+    with pytest.raises(ValueError, match=r"ending in \.csv, \.npz, but is another file"):
+        find_kind(str(path))
+    monkeypatch.setitem(READERS, ".words", TableReader(read_words))
+    assert find_kind(str(path)) == "vectors"
+    data = load(str(path), target="kind")
+    assert data.train_x.tolist() == [[1.0], [2.0]]
+    assert data.spec.classes == ("a", "b")
+    (samples,) = read_samples([path], data.spec, skip_bad=False, report=Reporter())
+    assert samples.places == [(str(path), 0), (str(path), 1)]
+    assert samples.x.tolist() == [[1.0], [2.0]]
+    np.savez(tmp_path / "a.npz", X=np.zeros((2, 1)), y=[0, 1])
+    with pytest.raises(ValueError, match=r"--target is for \.csv, \.words files, .*a\.npz is none"):
+        load(str(tmp_path / "a.npz"), target="kind")
+
+
+def test_a_table_in_the_spec_of_another(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(TABLE)
     spec = load(str(tmp_path / "t.csv"), target="kind").spec
     new = tmp_path / "new.csv"
@@ -411,11 +459,11 @@ def test_a_table_in_the_form_of_another(tmp_path: Path) -> None:
         [4.0, 0, 0, 0, 20],  # green was never seen
         [1.0, 0, 1, 0, 5],
     ]
-    data = load_own(new, spec=spec)
+    data = load_user_data(new, spec=spec)
     assert data.train_y.tolist() == [-1, 0]
     new.write_text("kind,weight,size,colour\nz,1,2,red\n")
     with pytest.raises(ValueError, match=r"new\.csv, column 'kind': there is no class 'z'"):
-        load_own(new, spec=spec)
+        load_user_data(new, spec=spec)
     new.write_text("weight,size\n1,2\n")
     with pytest.raises(ValueError, match="has no column 'colour', only weight, size"):
         list(read_samples([new], spec, skip_bad=False, report=Reporter()))
@@ -432,8 +480,8 @@ def test_a_table_in_the_form_of_another(tmp_path: Path) -> None:
         ("a,a,kind\n1,2,x\n", "all different, got"),
         ("a,,kind\n1,2,x\n", "columns must have names"),
         ("a,kind\n1,x\n1\n", "line 3: expected 2 cells as in the header, got 1"),
-        ("a,b\n1,2\n", "has no column 'kind' for --label, only a, b"),
-        ("kind\nx\ny\n", "nothing beside its label column"),
+        ("a,b\n1,2\n", "has no column 'kind', only a, b"),
+        ("kind\nx\ny\n", "has no column beside the target 'kind'"),
         ("a,kind\n,x\n,y\n", "column 'a' is empty"),
         ("a,kind\n1,x\n2,y\nn/a,\n", "line 4: 'n/a' is not a number, as most of column 'a' are"),
         ("a,kind\n1,x\n2,y\n1_0,\n", "line 4: '1_0' is not a number"),
@@ -451,15 +499,15 @@ def test_tables_that_are_no_data(tmp_path: Path, text: str, message: str) -> Non
         load(str(tmp_path / "t.csv"), target="kind")
 
 
-def test_decimal_commas_where_commas_do_not_part_the_cells(tmp_path: Path) -> None:
+def test_decimal_commas_where_commas_do_not_separate_cells(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("size;kind\n1,5;a\n-2,25;b\n")
-    heard = Heard()
-    data = load(str(tmp_path / "t.csv"), target="kind", report=heard)
+    recorder = Recorder()
+    data = load(str(tmp_path / "t.csv"), target="kind", report=recorder)
     assert data.train_x.tolist() == [[1.5], [-2.25]]
-    assert heard.told == ["t.csv: 2 rows, 1 columns of numbers, 0 of choices"]
+    assert recorder.infos == ["t.csv: 2 rows, 1 columns of numbers, 0 of choices"]
     (tmp_path / "t.csv").write_text("size,hue,kind\n1,red,a\n2,blue,b\n")
-    load(str(tmp_path / "t.csv"), target="kind", report=heard)
-    assert heard.told[1] == "t.csv: 2 rows, 1 columns of numbers, 1 of choices: hue (2)"
+    load(str(tmp_path / "t.csv"), target="kind", report=recorder)
+    assert recorder.infos[1] == "t.csv: 2 rows, 1 columns of numbers, 1 of choices: hue (2)"
 
 
 @pytest.mark.parametrize("seed", ["1", "3"])
@@ -498,16 +546,20 @@ def test_cells_with_commas_quotes_and_line_breaks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("t.csv", {}, "name the column of classes with --label, one of amount"),
+        ("t.csv", {}, "name the column of classes with --target, one of amount"),
         (
             "t.csv",
-            {"label": "kind", "image_size": 8},
+            {"target": "kind", "image_size": 8},
             "--image-size and --skip-bad are for folders of images",
         ),
-        ("t.csv", {"label": "kind", "verify": False}, "--no-verify is for published data"),
-        ("t.csv", {"label": "kind", "data_dir": Path()}, "--data-dir is for published data"),
-        ("photos", {"label": "kind"}, r"--target is for \.csv files"),
-        ("photos/dark/0.jpg", {}, r"a folder of images, an \.npz or a \.csv .* is another file"),
+        ("t.csv", {"target": "kind", "verify": False}, "--no-verify is for published data"),
+        ("t.csv", {"target": "kind", "data_dir": Path()}, "--data-dir is for published data"),
+        ("photos", {"target": "kind"}, r"--target is for \.csv files"),
+        (
+            "photos/dark/0.jpg",
+            {},
+            r"a file ending in \.csv, \.npz, but is another file",
+        ),
     ],
 )
 def test_options_that_do_not_fit(
@@ -552,12 +604,12 @@ def test_pixels_must_have_the_scale_of_those_trained_on(
     tmp_path: Path, x: np.ndarray[Any, Any], fits: bool
 ) -> None:
     np.savez(tmp_path / "a.npz", X=x, y=[0, 1])
-    spec = load("digits").spec
+    spec = InputSpec(tuple("0123456789"), (1, 8, 8), 16)
     if fits:
-        assert load_own(tmp_path / "a.npz", spec=spec).train_x.dtype == np.uint8
+        assert load_user_data(tmp_path / "a.npz", spec=spec).train_x.dtype == np.uint8
     else:
         with pytest.raises(ValueError, match="X must hold whole numbers from 0 to 16, as those"):
-            load_own(tmp_path / "a.npz", spec=spec)
+            load_user_data(tmp_path / "a.npz", spec=spec)
 
 
 def test_names_that_are_not_unicode(tmp_path: Path) -> None:
@@ -574,10 +626,10 @@ KINDS = st.sampled_from(["u1", "i1", "i8", "f4", "f8", "?", "U3", "c8", "M8[s]"]
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(x_shape=SHAPES, x_kind=KINDS, y_shape=SHAPES, y_kind=KINDS, seed=st.integers(0, 9))
-def test_any_arrays_are_data_or_a_sentence(
+def test_any_arrays_are_data_or_an_error_in_words(
     tmp_path: Path,
     x_shape: tuple[int, ...],
     x_kind: str,
@@ -597,11 +649,11 @@ def test_any_arrays_are_data_or_a_sentence(
     try:
         data = load(str(tmp_path / "a.npz"))
     except ValueError as error:
-        said = str(error)
+        message = str(error)
         data = None
     if data is None:
-        assert "a.npz" in said
-        assert len(said.split()) > 4
+        assert "a.npz" in message
+        assert len(message.split()) > 4
     else:
         assert np.isfinite(data.train_x).all()
         assert data.train_x.shape == (len(data.train_y), *data.spec.shape)

@@ -53,7 +53,15 @@ def check_function(name: str, value: _T) -> _T:
 
 
 def refuse_options(given: Mapping[str, object], why: str) -> None:
-    """Of options by name, refuse those that were given, rather than ignore them in silence."""
+    """Refuse options that have a value but would be ignored.
+
+    Args:
+        given: values by name; None, False and () are none.
+        why: the option does not fit, for the message.
+
+    Raises:
+        ValueError: for the first of them.
+    """
     for name, value in given.items():
         if value is not None and value is not False and value != ():
             raise ValueError(f"--{name.replace('_', '-')} {why}: leave it out")

@@ -1,7 +1,7 @@
-"""Code of the user's own, named as ``module:name`` or ``path/file.py:name``.
+"""A user's own code, named as ``module:name`` or ``path/file.py:name``.
 
-Importing runs it, so only what was named on this command line, or by the calling program, is ever
-imported: never what a file says.
+Importing code runs it. So only code that this command line or the calling program names is
+imported, never code that a file names.
 """
 
 import sys
@@ -14,20 +14,20 @@ from typing import Any
 
 
 def is_user_code(name: str) -> bool:
-    """Whether a name asks for code of the user's own."""
+    """Whether a name stands for a user's own code."""
     return ":" in name
 
 
 def load_object(what: str, spec: str) -> Any:
-    """Import what ``spec`` names.
+    """Import a function or class.
 
     Args:
-        what: it is for, for messages: "net" or "method".
+        what: its purpose, for messages: "net" or "method".
         spec: ``my_file:make_net``, where my_file.py is in the current folder or my_file is an
             installed module, or ``some/where.py:make_net``.
 
     Raises:
-        ValueError: if it cannot be had.
+        ValueError: if it cannot be imported.
     """
     module, _, name = spec.partition(":")
     if not module or not name.isidentifier():
@@ -46,7 +46,7 @@ def load_object(what: str, spec: str) -> Any:
 
 @contextmanager
 def running(what: str, spec: str) -> Iterator[None]:
-    """Turns whatever the user's code raises into a ValueError that names it."""
+    """While a user's code runs: turn what it raises into a ValueError that names it."""
     try:
         yield
     except Exception as error:

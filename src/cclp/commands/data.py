@@ -5,22 +5,22 @@ from pathlib import Path
 import click
 
 from cclp.commands.options import data_dir_option, quiet_option
-from cclp.data.published import catalog
 from cclp.data.published.catalog import CATALOG
+from cclp.data.published.load import fetch_published, location, verify_published
 from cclp.progress import make_reporter
 
 
 @click.group()
 def data() -> None:
-    """Published data: what there is, fetch it, verify it."""
+    """List, fetch and verify published data."""
 
 
 @data.command("list")
 @data_dir_option
 def data_list(data_dir: Path | None) -> None:
-    """What there is, and where it is on this machine."""
+    """List the published data sets, and where they are on this machine."""
     for name, entry in CATALOG.items():
-        here = catalog.location(name, data_dir) if entry.files else "bundled"
+        here = location(name, data_dir) if entry.files else "bundled"
         missing = f"not here: cclp data fetch {name} ({entry.size / 1e6:.0f} MB)"
         click.echo(f"{name:14} {entry.about}\n{'':14} {here or missing}")
 
@@ -30,11 +30,11 @@ def data_list(data_dir: Path | None) -> None:
 @data_dir_option
 @quiet_option
 def data_fetch(name: str, data_dir: Path | None, quiet: bool) -> None:
-    """Fetch NAME from the first source that has it, and verify it."""
+    """Fetch the data set NAME from the first source that has it, and verify it."""
     with make_reporter(quiet) as report:
-        sources = catalog.fetch_published(name, data_dir, report)
-    catalog.verify_published(name, data_dir)
-    place = catalog.location(name, data_dir) or "bundled, nothing to fetch"
+        sources = fetch_published(name, data_dir, report)
+    verify_published(name, data_dir)
+    place = location(name, data_dir) or "bundled, nothing to fetch"
     click.echo(f"{name}: {place}" + (f" (from {', '.join(sources)})" if sources else ""))
 
 
@@ -42,7 +42,7 @@ def data_fetch(name: str, data_dir: Path | None, quiet: bool) -> None:
 @click.argument("name", type=click.Choice(list(CATALOG)))
 @data_dir_option
 def data_verify(name: str, data_dir: Path | None) -> None:
-    """Compare the files of NAME with the published hashes."""
-    for state in catalog.verify_published(name, data_dir):
+    """Compare the files of the data set NAME with the published hashes."""
+    for state in verify_published(name, data_dir):
         click.echo(f"{state.path}: {state.found}")
     click.echo(f"{name}: all files are the published ones")

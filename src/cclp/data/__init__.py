@@ -1,1 +1,1 @@
-"""From files to indices: catalog, formats, splits, batches, and how inputs are normalised."""
+"""From files to batches: data sets, splits, batch indices, normalization, augmentation."""

@@ -1,7 +1,7 @@
 """Which samples a step sees: a pure function of (seed, step, rank).
 
-There is no sampler state. A stream is the endless row of reshuffled epochs of a set; step and rank
-say where in it to read.
+There is no sampler state. A stream is the endless sequence of reshuffled epochs of a set; step and
+rank give the position in it.
 """
 
 from functools import lru_cache
@@ -23,18 +23,21 @@ class BatchIndices(NamedTuple):
 
 
 class Batches:
-    """Draws of all steps of a run.
+    """Batch indices of every step of a run.
 
     Args:
         labeled: indices of the labeled samples.
         labels: their classes. Only classes that occur are drawn.
         unlabeled: indices of the unlabeled samples; may be empty.
-        per_class: labeled samples of each class in a step. Small classes repeat theirs.
-        unlabeled_batch: unlabeled samples in a step; a small set repeats.
-        labeled_batch: at most so many labeled samples in a step. If there are more classes, each
-            step takes one sample of so many of them, in turns.
+        per_class: labeled samples of each class in a batch. Small classes repeat.
+        unlabeled_batch: unlabeled samples in a batch. A small set repeats.
+        labeled_batch: at most so many labeled samples in a batch. If there are more classes, a
+            batch holds one sample of so many classes, which take turns.
         seed: of the run.
         world_size: number of processes. They read disjoint parts of the streams.
+
+    Raises:
+        ValueError: if a batch would hold a single labeled sample.
 
     Examples:
         >>> batches = Batches(
@@ -65,7 +68,7 @@ class Batches:
         self.classes_per_step = min(classes, cap)
         self.per_class = max(1, min(per_class, cap // classes))
         if self.classes_per_step * self.per_class < 2:
-            raise ValueError("a step must hold at least 2 labeled samples (batch norm), got 1")
+            raise ValueError("a batch must hold at least 2 labeled samples (batch norm), got 1")
         self.unlabeled = unlabeled
         self.unlabeled_batch = unlabeled_batch if len(unlabeled) else 0
         self.seed = seed
@@ -85,7 +88,7 @@ class Batches:
         return BatchIndices(np.concatenate(labeled), unlabeled)
 
     def _classes(self, turn: int) -> Indices:
-        """Different classes for a step; over an epoch of turns every class has its turn."""
+        """Different classes for a batch; every class occurs in an epoch of turns."""
         count = len(self.members)
         if self.classes_per_step == count:
             return np.arange(count)
@@ -95,14 +98,14 @@ class Batches:
         return order[np.arange(first, first + self.classes_per_step) % count]
 
     def _read(self, size: int, turn: int, count: int, *stream: int) -> Indices:
-        """Places ``turn * count`` up to ``(turn + 1) * count`` of a stream over ``size`` items."""
+        """Positions ``turn * count`` to ``(turn + 1) * count`` of a stream over ``size`` items."""
         if count == 0:
             return np.empty(0, np.int64)
-        place = np.arange(turn * count, (turn + 1) * count)
-        epochs = place // size
+        index = np.arange(turn * count, (turn + 1) * count)
+        epochs = index // size
         return np.concatenate(
             [
-                _permutation(size, (self.seed, *stream, int(epoch)))[place[epochs == epoch] % size]
+                _permutation(size, (self.seed, *stream, int(epoch)))[index[epochs == epoch] % size]
                 for epoch in np.unique(epochs)
             ]
         )
@@ -110,16 +113,16 @@ class Batches:
 
 @lru_cache(maxsize=256)
 def _permutation(size: int, key: tuple[int, ...]) -> NDArray[np.int64]:
-    """Cached for speed only: the answer depends on nothing else."""
+    """A permutation that depends on its arguments alone; cached for speed."""
     order = np.random.default_rng(key).permutation(size)
     order.flags.writeable = False
     return order
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """One number for all other randomness of a step: noise, dropout, perturbations.
+    """Seed of all other randomness of a step: noise, dropout, perturbations.
 
-    Step −1 is what comes before the first: the initial weights.
+    Step −1 is for what comes before the first step: the initial weights.
     """
     sequence = np.random.SeedSequence((seed, _STEP, step + 1, rank))
     return int(sequence.generate_state(1, np.uint64)[0] >> 1)

@@ -1,15 +1,20 @@
-"""What samples look like to a network: remembered by a run, to bring other files into it."""
+"""A data set: its arrays, and the specification of an input.
+
+A run records the specification, so that other files can be brought to it.
+"""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cclp.checks import check_integer
+
+Kind = Literal["images", "vectors"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +23,8 @@ class Column:
 
     Attributes:
         name: in the header.
-        mean: over the training rows, for numbers; taken where a cell is empty.
-        categories: for choices: all that the training rows hold. One feature each.
+        mean: over the training rows, if it holds numbers; it replaces empty cells.
+        categories: of the training rows, if it holds choices; each is one feature.
     """
 
     name: str
@@ -29,21 +34,21 @@ class Column:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """Names of the classes, and the spec of an input.
+    """Names of the classes, and what an input looks like.
 
     Attributes:
-        classes: their names; a class index is a place in it.
+        classes: their names; class index k is the k-th name.
         shape: of one sample: (channels, height, width) or (features,).
-        white: value of a white pixel, a whole number; None if inputs are no such pixels.
-        columns: of the table inputs come from, if they do.
-        label: the table's column of classes.
+        white: value of a white pixel, a whole number; None if inputs are not such pixels.
+        columns: of the table that inputs come from; None if they come from no table.
+        target: name of the table's column of classes.
     """
 
     classes: tuple[str, ...]
     shape: tuple[int, ...]
     white: int | None = 255
     columns: tuple[Column, ...] | None = None
-    label: str | None = None
+    target: str | None = None
 
     @property
     def num_classes(self) -> int:
@@ -55,12 +60,14 @@ class InputSpec:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "InputSpec":
-        columns, white, label = content["columns"], content["white"], content["label"]
+        """The inverse of :meth:`to_json`; version 0.1 wrote "label" for "target"."""
+        columns, white = content["columns"], content["white"]
+        target = content["target"] if "target" in content else content["label"]
         return cls(
             classes=tuple(map(str, content["classes"])),
             shape=tuple(check_integer("shape", size, least=1) for size in content["shape"]),
             white=None if white is None else check_integer("white", white, least=1),
-            label=None if label is None else str(label),
+            target=None if target is None else str(target),
             columns=None
             if columns is None
             else tuple(
@@ -82,11 +89,11 @@ class Dataset:
         name: short, for people.
         spec: what the samples look like.
         train_x, test_x: (N, channels, height, width) or (N, features); may be a memory map.
-        train_y, test_y: class indices, (N,), int64. In the training set −1 is "not known"; the test
-            set may be empty.
-        verified: whether every file is, bit for bit, the published one; None for a user's own.
-        train_names, test_names: what to call the samples, if they have names.
-        left_out: files that could not be read, with the reason.
+        train_y, test_y: class indices, (N,), int64; −1 is unlabeled, in the training set only. The
+            test set may be empty.
+        verified: whether every file is the published one, bit for bit; None for a user's own.
+        train_names, test_names: of the samples, if they have names.
+        left_out: files that cannot be read, with the reason.
     """
 
     name: str
@@ -106,7 +113,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all arrays: a run resumes only on the data it began with."""
+        """SHA-256 of all arrays: a run resumes only on the data that it started with."""
         digest = hashlib.sha256()
         for array in (self.train_x, self.train_y, self.test_x, self.test_y):
             digest.update(f"{array.dtype}{array.shape}".encode())

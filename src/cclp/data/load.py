@@ -1,19 +1,17 @@
-"""Data by what the user calls them: a name in the catalogue, or a path."""
+"""Data by name or by path: a name of the catalog, or a user's own files."""
 
 from pathlib import Path
-from typing import Literal
 
 from cclp.checks import refuse_options
-from cclp.data.dataset import Dataset, InputSpec
-from cclp.data.published.catalog import CATALOG, load_published
-from cclp.data.user.folder import kind_of, load_own
+from cclp.data.dataset import Dataset, InputSpec, Kind
+from cclp.data.published.catalog import CATALOG
+from cclp.data.published.load import load_published
+from cclp.data.user.load import READERS, find_user_kind, load_user_data
 from cclp.progress import Reporter
-
-Kind = Literal["images", "vectors"]
 
 
 def find_kind(data: str) -> Kind:
-    """Whether these data are images or vectors; cheap.
+    """Whether data are images or vectors, without loading them.
 
     Raises:
         ValueError: if there are no such data.
@@ -22,10 +20,10 @@ def find_kind(data: str) -> Kind:
         return "images"
     if not Path(data).exists():
         raise ValueError(
-            f"data must be one of {', '.join(CATALOG)}, a folder of images, an .npz or a .csv "
-            f"file, got {data!r}"
+            f"data must be one of {', '.join(CATALOG)}, a folder of images, or a file ending in "
+            f"{', '.join(READERS)}, got {data!r}"
         )
-    return kind_of(Path(data))
+    return find_user_kind(Path(data))
 
 
 def load(
@@ -42,14 +40,14 @@ def load(
     """Load data by name or path.
 
     Args:
-        data: a name of the catalogue, or a path.
-        data_dir, verify: of published data, see :func:`cclp.data.published.catalog.load_published`.
-        image_size, target, skip_bad: of own data, see :func:`cclp.data.user.folder.load_own`.
-        spec: of a run, to bring own data into; published data must be of it.
-        report: told of what takes long.
+        data: a name of the catalog, or a path.
+        data_dir, verify: for published data, see :func:`cclp.data.published.load.load_published`.
+        image_size, target, skip_bad: for own data, see :func:`cclp.data.user.load.load_user_data`.
+        spec: of a run, that own data are brought to; published data must have it.
+        report: shows what takes long.
 
     Raises:
-        ValueError: for data that cannot be had or are not what they should be.
+        ValueError: for data that cannot be loaded, and options that do not fit them.
     """
     find_kind(data)
     if data not in CATALOG:
@@ -57,7 +55,7 @@ def load(
             {"no_verify": not verify, "data_dir": data_dir},
             f"is for published data, not for {data}",
         )
-        return load_own(
+        return load_user_data(
             Path(data),
             image_size=image_size,
             target=target,

@@ -1,4 +1,4 @@
-"""Who is labeled, and who is held out."""
+"""Which training samples are labeled, unlabeled and held out."""
 
 from typing import NamedTuple
 
@@ -17,36 +17,39 @@ class Split(NamedTuple):
 
     @property
     def all_labeled(self) -> bool:
-        """Whether no sample that is seen is without a label."""
+        """Whether training sees no unlabeled sample."""
         return len(self.labeled) == len(self.unlabeled)
 
 
-def make_split(y: Indices, labels: int | None, held_out: int, seed: int) -> Split:
-    """Divide a training set. The unlabeled set is all that is not held out, as in the paper.
+def make_split(y: Indices, num_labels: int | None, held_out: int, seed: int) -> Split:
+    """Split a training set. The unlabeled set is all that is not held out, as in the paper.
 
     Args:
-        y: class indices, (N,); −1 where the class is not known.
-        labels: how many to label; None: all whose class is known, but for those held out.
-        held_out: how many to keep from training, of those whose class is known.
+        y: class indices, (N,); −1 is unlabeled.
+        num_labels: how many labels training sees; None: all that are not held out.
+        held_out: how many labeled samples are kept from training.
         seed: of both draws.
+
+    Raises:
+        ValueError: if ``num_labels`` or ``held_out`` is out of range.
     """
     hidden = held_out_subset(y, held_out, seed)
     unlabeled = np.delete(np.arange(len(y)), hidden)
     known = unlabeled[y[unlabeled] >= 0]
-    if labels is None:
+    if num_labels is None:
         return Split(known, unlabeled, hidden)
-    return Split(known[labeled_subset(y[known], labels, seed)], unlabeled, hidden)
+    return Split(known[labeled_subset(y[known], num_labels, seed)], unlabeled, hidden)
 
 
 def labeled_subset(y: Indices, count: int, seed: int) -> Indices:
-    """BatchIndices a class-balanced labeled set; a larger one of the same seed contains it.
+    """Draw a class-balanced labeled set; a larger one of the same seed contains it.
 
     Classes take turns: the first sample of each, then the second of each, and so on, in a random
-    order of classes within each turn. A class that runs out is passed over.
+    order of classes within each turn. A class without samples left is skipped.
 
     Args:
         y: class indices of all training samples, (N,).
-        count: how many to label, at least one per class and at most N.
+        count: size of the labeled set, at least one per class and at most N.
         seed: of the draw.
 
     Returns:
@@ -63,7 +66,7 @@ def labeled_subset(y: Indices, count: int, seed: int) -> Indices:
     classes, sizes = np.unique(y, return_counts=True)
     if not len(classes) <= count <= len(y):
         raise ValueError(
-            f"labels must be from {len(classes)} (one per class) to {len(y)} (all), got {count}"
+            f"num_labels must be from {len(classes)} (one per class) to {len(y)} (all), got {count}"
         )
     rng = np.random.default_rng([seed, 0x1ABE])
     order = rng.permutation(len(y))  # random within each class once it is stable-sorted by class
@@ -75,15 +78,18 @@ def labeled_subset(y: Indices, count: int, seed: int) -> Indices:
 
 
 def held_out_subset(y: Indices, count: int, seed: int) -> Indices:
-    """BatchIndices samples to hold out, in proportion to the classes; each class keeps one or more.
+    """Draw samples to hold out, stratified by class; each class keeps at least one.
 
     Args:
-        y: class indices, (N,); −1 where the class is not known: those are not drawn.
+        y: class indices, (N,); samples with −1, unlabeled, are not drawn.
         count: how many.
         seed: of the draw.
 
     Returns:
         Sorted indices into ``y``, (count,).
+
+    Raises:
+        ValueError: if ``count`` is out of range.
 
     Examples:
         >>> y = np.array([0] * 60 + [1] * 30 + [-1] * 100)
@@ -98,5 +104,5 @@ def held_out_subset(y: Indices, count: int, seed: int) -> Indices:
     by_class = order[np.argsort(y[order], kind="stable")]
     size = np.repeat(sizes, sizes)
     place = np.concatenate([np.arange(size) for size in sizes] or [np.empty(0, np.int64)])
-    share = np.where(place == size - 1, np.inf, (place + 0.5) / size)  # the last one stays
+    share = np.where(place == size - 1, np.inf, (place + 0.5) / size)  # each class keeps its last
     return np.sort(by_class[np.argsort(share, kind="stable")[:count]])

@@ -1,21 +1,18 @@
 """Parsers of official file formats: bytes in, arrays out. Nothing here can execute what it reads.
 
-Every one of them raises ValueError, and nothing else, for content that is not what it should be.
+Each raises ValueError, and nothing else, for content that is not in its format.
 """
 
-import gzip
-import io
-import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
+
+from cclp.data.unpack import read_limited
 
 Bytes = NDArray[np.uint8]
 _CIFAR_RECORD = 1 + 3 * 32 * 32
@@ -26,34 +23,6 @@ class Labeled(NamedTuple):
 
     x: Bytes
     y: NDArray[np.int64]
-
-
-def read_content(path: Path) -> bytes:
-    """All of a file, unpacked if its first bytes say that it is gzipped."""
-    content = path.read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        try:
-            with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-                return _at_most(most_unpacked(len(content)), file.read)
-        except (EOFError, OSError, ValueError, zlib.error) as error:
-            raise ValueError(f"{path} is a damaged gzip file ({error})") from None
-    return content
-
-
-def most_unpacked(packed: int) -> int:
-    """To how many bytes a file of so many may unpack: a small one can be made to fill the memory.
-
-    A gigabyte, or a hundred times the file; what packs still better is no data.
-    """
-    return max(2**30, 100 * packed)
-
-
-def _at_most(most: int, read: Callable[[int], bytes], before: int = 0) -> bytes:
-    """All that there is to read, if with ``before`` it is no more than ``most`` bytes."""
-    content = read(most - before + 1)
-    if before + len(content) > most:
-        raise ValueError(f"it unpacks to more than {most:,} bytes")
-    return content
 
 
 def parse_idx(content: bytes, path: Path, ndim: int) -> Bytes:
@@ -81,7 +50,7 @@ def parse_idx(content: bytes, path: Path, ndim: int) -> Bytes:
 
 
 def parse_cifar(content: bytes, path: Path) -> Labeled:
-    """A batch of CIFAR-10's binary version: a byte of class, then 3 x 32 x 32 of pixels."""
+    """A batch of CIFAR-10's binary version: one byte for the class, 3 x 32 x 32 for the pixels."""
     if not content or len(content) % _CIFAR_RECORD:
         raise ValueError(
             f"{path} must hold records of {_CIFAR_RECORD} bytes, but holds {len(content)} bytes"
@@ -112,7 +81,7 @@ def parse_svhn(content: bytes, path: Path) -> Labeled:
 
 
 def parse_mat(content: bytes, path: Path) -> dict[str, NDArray[Any]]:
-    """Real numeric arrays of a MATLAB 5 file, by name; all else in it is passed over.
+    """Real numeric arrays of a MATLAB 5 file, by name; everything else in it is ignored.
 
     scipy.io.loadmat reads more, but on damaged bytes it crashes the process.
     """
@@ -139,7 +108,7 @@ def parse_mat(content: bytes, path: Path) -> dict[str, NDArray[Any]]:
 
 def _inflate(data: memoryview) -> bytes:
     stream = zlib.decompressobj()
-    content = _at_most(most_unpacked(len(data)), lambda most: stream.decompress(data, most))
+    content = read_limited(len(data), lambda limit: stream.decompress(data, limit))
     if not stream.eof:
         raise ValueError("a compressed element ends early")
     return content
@@ -157,12 +126,12 @@ _MAT_CLASSES = {
 
 
 def _mat_elements(content: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Types and contents of the elements that lie one behind the other."""
+    """Types and contents of the elements of a file, in order."""
     place = 0
     while place < len(content):
         kind, size = np.frombuffer(content[place : place + 8], "<u4", 2).tolist()
         begin = place + 8
-        if kind >> 16:  # a small one, within its own tag
+        if kind >> 16:  # a small element, stored in its own tag
             kind, size, begin = kind & 0xFFFF, kind >> 16, place + 4
         if size > len(content) - begin:
             raise ValueError(f"an element of {size} bytes where {len(content) - begin} are left")
@@ -170,44 +139,3 @@ def _mat_elements(content: memoryview) -> Iterator[tuple[int, memoryview]]:
         place = begin + size
         if kind != _COMPRESSED:
             place += -place % 8
-
-
-def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an ``.npz`` file. Python objects (pickles) are refused."""
-    arrays = {}
-    with path.open("rb") as file, _npz_members(path, file) as members:
-        most, total = most_unpacked(path.stat().st_size), 0
-        for name, member in members:
-            shape, fortran, dtype = _npy_header(member)
-            content, size = _at_most(most, member.read, total), prod(shape) * dtype.itemsize
-            total += size
-            if len(content) != size:
-                raise ValueError(f"{name} of shape {shape} takes {size} bytes, not {len(content)}")
-            arrays[name] = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
-    return arrays
-
-
-def npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of the arrays of an ``.npz`` file, by their headers alone."""
-    with path.open("rb") as file, _npz_members(path, file) as members:
-        return {name: _npy_header(member)[0] for name, member in members}
-
-
-@contextmanager
-def _npz_members(path: Path, file: IO[bytes]) -> Iterator[Iterator[tuple[str, IO[bytes]]]]:
-    """Names and opened members; whatever goes wrong while they are read is a ValueError."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            names = [name for name in archive.namelist() if name.endswith(".npy")]
-            yield ((name.removesuffix(".npy"), archive.open(name)) for name in names)
-    except Exception as error:  # zipfile, zlib and numpy have many ways to say it
-        raise ValueError(f"{path} must be an .npz file of NumPy: {error or type(error)}") from None
-
-
-def _npy_header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
-    version = npy.read_magic(member)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = read(member)
-    if dtype.hasobject:
-        raise ValueError("it holds Python objects, which are never loaded")
-    return shape, fortran, dtype

@@ -1,1 +1,1 @@
-"""The user's own data: folders of images, arrays, tables."""
+"""A user's own data: folders of images, arrays, tables."""

@@ -1,0 +1,64 @@
+"""Arrays of an ``.npz`` file, without the pickles that NumPy would load from it."""
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from cclp.data.unpack import read_limited
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an ``.npz`` file, by name.
+
+    Raises:
+        ValueError: if it is none, is damaged, unpacks to too much, or holds Python objects.
+    """
+    arrays = {}
+    with path.open("rb") as file, _members(path, file) as members:
+        packed, total = path.stat().st_size, 0
+        for name, member in members:
+            shape, fortran, dtype = _header(member)
+            content = read_limited(packed, member.read, before=total)
+            size = prod(shape) * dtype.itemsize
+            total += size
+            if len(content) != size:
+                raise ValueError(f"{name} of shape {shape} takes {size} bytes, not {len(content)}")
+            arrays[name] = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
+    return arrays
+
+
+def npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arrays of an ``.npz`` file, from their headers alone.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    with path.open("rb") as file, _members(path, file) as members:
+        return {name: _header(member)[0] for name, member in members}
+
+
+@contextmanager
+def _members(path: Path, file: IO[bytes]) -> Iterator[Iterator[tuple[str, IO[bytes]]]]:
+    """Names and opened members; whatever goes wrong while they are read is a ValueError."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".npy")]
+            yield ((name.removesuffix(".npy"), archive.open(name)) for name in names)
+    except Exception as error:  # zipfile, zlib and numpy raise many kinds
+        raise ValueError(f"{path} must be an .npz file of NumPy: {error or type(error)}") from None
+
+
+def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
+    version = npy.read_magic(member)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read(member)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which are never loaded")
+    return shape, fortran, dtype

@@ -1,0 +1,147 @@
+"""A user's own data: a folder of images, or a file of a format in ``READERS``.
+
+Loading data for training finds their :class:`~cclp.data.dataset.InputSpec`. With the spec of a run,
+other data are brought to it.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
+
+from cclp.data.dataset import Dataset, InputSpec, Kind
+from cclp.data.npz import npz_shapes, read_npz
+from cclp.data.user.arrays import ArrayReader
+from cclp.data.user.csv_file import read_csv
+from cclp.data.user.folder import load_folder, read_images
+from cclp.data.user.tables import TableReader
+from cclp.progress import Reporter
+
+IMAGE_SIZE = 32
+
+
+class Reader(Protocol):
+    """Reads files of one format. All methods raise ValueError, naming the file."""
+
+    @property
+    def takes_target(self) -> bool:
+        """Whether the user names the column of classes."""
+
+    def kind(self, path: Path) -> Kind:
+        """What a file holds, without reading all of it."""
+
+    def load(
+        self, path: Path, target: str | None, spec: InputSpec | None, report: Reporter
+    ) -> Dataset:
+        """Samples and labels, in the spec of a run if one is given."""
+
+    def read_inputs(self, path: Path, spec: InputSpec) -> NDArray[Any]:
+        """Samples alone, in the spec of a run."""
+
+
+# A new format is a function that reads a file as a Table or as named arrays, and a line here.
+READERS: dict[str, Reader] = {
+    ".csv": TableReader(read_csv),
+    ".npz": ArrayReader(read_npz, npz_shapes),
+}
+
+
+class Samples(NamedTuple):
+    """Some samples.
+
+    Attributes:
+        places: file of each sample, and its row if the file holds several.
+        x: inputs, (N, …).
+    """
+
+    places: list[tuple[str, int | None]]
+    x: NDArray[Any]
+
+
+def find_user_kind(path: Path) -> Kind:
+    """What a path holds, without reading all of it.
+
+    Raises:
+        ValueError: if it is neither a folder nor a file of a known format.
+    """
+    reader = _find_reader(path)
+    if path.is_dir():
+        return "images"
+    if reader is None or not path.is_file():
+        raise ValueError(
+            f"{path} must be a folder of images or a file ending in {', '.join(READERS)}, but is "
+            f"{'another file' if path.exists() else 'not there'}"
+        )
+    return reader.kind(path)
+
+
+def load_user_data(
+    path: Path,
+    *,
+    image_size: int | None = None,
+    target: str | None = None,
+    skip_bad: bool = False,
+    spec: InputSpec | None = None,
+    report: Reporter | None = None,
+) -> Dataset:
+    """Load a user's own data.
+
+    Args:
+        path: a folder with a sub-folder of images for each class, and perhaps ``unlabeled/`` and
+            ``test/``; an ``.npz`` with X, y (−1 or "" = unlabeled) and perhaps X_test, y_test; a
+            ``.csv`` with a column of classes, empty where unlabeled.
+        image_size: height and width that images of a folder are resized to.
+        target: name of a table's column of classes.
+        skip_bad: whether to leave out images that cannot be read.
+        spec: of a run, that the data are brought to; None: it is found from the data.
+        report: shows the progress.
+
+    Raises:
+        ValueError: for data that are not as they should be, and options that do not fit them.
+    """
+    find_user_kind(path)
+    reader, report = _find_reader(path), report or Reporter()
+    if reader is not None and (image_size is not None or skip_bad):
+        raise ValueError(
+            f"--image-size and --skip-bad are for folders of images, {path} is none: leave them out"
+        )
+    if target is not None and not (reader and reader.takes_target):
+        tables = ", ".join(suffix for suffix, known in READERS.items() if known.takes_target)
+        raise ValueError(f"--target is for {tables} files, {path} is none: leave it out")
+    if reader is not None:
+        return reader.load(path, target, spec, report)
+    size = IMAGE_SIZE if image_size is None else image_size
+    return load_folder(path, image_size=size, skip_bad=skip_bad, spec=spec, report=report)
+
+
+def read_samples(
+    paths: Sequence[Path], spec: InputSpec, *, skip_bad: bool, report: Reporter
+) -> Iterator[Samples]:
+    """Inputs in the spec of a run, a chunk at a time; labels are not read.
+
+    Args:
+        paths: files of a known format, images, and folders, of which all images are taken.
+        spec: of the run.
+        skip_bad: whether to leave out images that cannot be read.
+        report: shows the progress and what is left out.
+
+    Raises:
+        ValueError: for files that cannot be read or are not in the spec.
+    """
+    for are_images, group in groupby(paths, lambda path: _find_reader(path) is None):
+        if are_images:
+            for files, x in read_images(list(group), spec, skip_bad=skip_bad, report=report):
+                yield Samples([(str(file), None) for file in files], x)
+            continue
+        for path in group:
+            reader = _find_reader(path)
+            assert reader is not None
+            x = reader.read_inputs(path, spec)
+            yield Samples([(str(path), row) for row in range(len(x))], x)
+
+
+def _find_reader(path: Path) -> Reader | None:
+    """The reader of a file's suffix; None for folders and images."""
+    return None if path.is_dir() else READERS.get(path.suffix.lower())
