@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cclp.report.read import Floats, Ints
+from cclp.runs.arrays import Floats, Ints
 
 RIDGE = 1e-2  # relative to the mean square of the class means
 
