@@ -61,7 +61,7 @@ DIAGNOSTICS = [
         {"posterior_entropy": "entropy / ln C"},
         "At 0 each unlabeled point has one class for certain, at 1 all classes are equally "
         "probable. High is normal early.",
-        "if it stays there, label propagation tells nothing.",
+        "if it stays there, label propagation is uninformative.",
         top=1,
     ),
     Diagnostic(

@@ -15,7 +15,7 @@ def project(z: Floats, predicted: Ints) -> tuple[Floats, str]:
         predicted: classes at the last step, (P,).
 
     Returns:
-        Points, (T, P, 2), and a sentence that says how they were made.
+        Points, (T, P, 2), and a sentence on how they were made.
     """
     z = z - z.mean(1, keepdims=True)  # the whole cloud may drift: that is nothing to see
     last = z[-1]

@@ -14,7 +14,7 @@ from cclp.runs.arrays import Predictions
 from cclp.runs.record import RunRecord
 
 NOT_TERMS = ("step", "loss", "learning_rate", "step_seconds", "seconds", "error")
-MATRIX = 25  # classes at most; beyond, a list of confusions says more
+MATRIX = 25  # classes at most; beyond, a list of confusions is clearer
 
 
 def curve(run: RunRecord, key: str, name: str = "", colour: str = "k0") -> Series:

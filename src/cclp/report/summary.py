@@ -134,7 +134,7 @@ def _text(value: object) -> str:
 
 
 def percent(share: float, count: int = 0) -> str:
-    """A share in per cent, with the digits that ``count`` samples can tell."""
+    """A share in per cent, with the digits that ``count`` samples justify."""
     return f"{100 * share:.{2 if count >= 2000 else 1}f} %"
 
 
@@ -151,7 +151,7 @@ def interval(share: float, count: int) -> tuple[float, float]:
 
 
 def minutes(seconds: float) -> str:
-    """Of a time, with the digits that tell it.
+    """A time in minutes, with one digit or two.
 
     >>> minutes(90), minutes(3)
     ('1.5', '0.05')
