@@ -2,7 +2,9 @@
 
 import io
 import json
+import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from cclp.runs.upgrade import upgrade_config, upgrade_warning
 from cclp.training.config import Config
 from cclp.training.recipe import make_recipe
 from tests.records import metrics_line, write_embedding, write_predictions, write_run
+from tests.runs import npz
 
 RESULTS = Path(__file__).parents[1] / "results"
 RECORDED = sorted(path.parent for path in RESULTS.glob("**/config.json"))
@@ -223,6 +226,31 @@ def test_predictions_that_do_not_fit(tmp_path: Path, change: dict[str, Any], mes
     with pytest.raises(ValueError, match=message) as caught:
         read_record(run)
     assert str(run / "predictions.npz") in str(caught.value)
+
+
+class Trap:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[Path]]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "result.json", "predictions.npz", "embedding/00000020.npz"]
+)
+def test_pickles_are_never_loaded(tmp_path: Path, name: str) -> None:
+    run = write_run(tmp_path / "run")
+    write_embedding(run, 2)
+    trap = Trap(tmp_path / "sprung")
+    archive = npz(**{key: np.array([trap], object) for key in "zy"})
+    for content in (pickle.dumps(trap), archive):
+        (run / name).write_bytes(content)
+        with pytest.raises(ValueError, match=name):
+            read_record(run)
+    assert not (tmp_path / "sprung").exists()
 
 
 def test_a_truncated_embedding_is_named(tmp_path: Path) -> None:
