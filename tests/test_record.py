@@ -111,13 +111,16 @@ def test_names_and_settings_of_version_0_1() -> None:
     assert upgrade_config(now) == now
 
 
+WARMED_UP = {"supervised_warmup": 0.2, "pseudo_labels": "after_warmup"}
+
+
 def test_the_decisions_of_version_0_1(tmp_path: Path) -> None:
     old = {
         "error": None, "measured_on": "nothing", "samples": 0, "labels": 100, "data": "mnist",
         "data_verified": True, "method": "cclp", "seed": 0, "recipe": old_config()["recipe"],
         "precision": "32", "seconds": 1.0, "restarts": 0, "environment": {},
     }  # fmt: skip
-    for added, decided in ({}, {}), ({"alone": 0.2}, {"supervised_warmup": 0.2}):
+    for added, decided in ({}, {}), ({"alone": 0.2}, WARMED_UP):
         (tmp_path / "result.json").write_text(json.dumps({**old, **added}))
         result = read_result(tmp_path)
         assert result is not None
@@ -185,6 +188,9 @@ def test_damage_is_named(tmp_path: Path, name: str, content: bytes) -> None:
         ("result.json", {"restarts": -1}),
         ("result.json", {"environment": {"versions": 3}}),
         ("result.json", {"decisions": []}),
+        ("result.json", {"decisions": {"supervised_warmup": "long"}}),
+        ("result.json", {"decisions": {"correct": 1, "tested": "all"}}),
+        ("result.json", {"settings": {"cclp": 1}}),
         ("result.json", {"recipe": {}}),
         ("config.json", {"data": {"white": 0.0, "verified": "yes"}}),
         ("config.json", {"data": {"white": -1}}),

@@ -247,7 +247,14 @@ def test_an_error_is_not_shown_without_what_it_is_of(tmp_path: Path) -> None:
         tmp_path / "run",
         config={"data": "cifar10", "recipe": recipe.to_json(), "method": recipe.method},
         data={"name": "cifar10", "verified": False},
-        result={"decisions": {"supervised_warmup": 0.5, "used": True}},
+        result={
+            "decisions": {
+                "pseudo_labels": "after_warmup",
+                "supervised_warmup": 0.5,
+                "correct": 30,
+                "tested": 40,
+            }
+        },
     )
     assert report(run).terms[-6:] == [
         ["Data", "cifar10not the published files"],
@@ -260,7 +267,11 @@ def test_an_error_is_not_shown_without_what_it_is_of(tmp_path: Path) -> None:
         ["Recipe", "fastnet small"],
         ["Seed", "7"],
         ["Augmentation", "random affine 2, horizontal flip"],
-        ["Graph pseudo-labels", "yessupervised_warmup 0.5, used yes"],
+        [
+            "Graph pseudo-labels",
+            "used after a supervised warm-up"
+            "leave-one-out: 30 of 40 correct, warm-up: 50.0 % of the steps",
+        ],
     ]
     assert ["Steps", "4,000"] in report(run).terms
     plain = report(write_run(tmp_path / "plain")).terms

@@ -105,7 +105,7 @@ class RunView:
     @cached_property
     def _images(self) -> tuple[NDArray[Any] | None, str]:
         """The training images, or None and why not."""
-        from cclp.runs.run import load_data  # imports all that training needs: seconds
+        from cclp.runs.data import load_data  # imports all that training needs: seconds
 
         try:
             _, run = self.record()

@@ -12,6 +12,13 @@ from cclp.training.recipe import Recipe
 
 SAMPLES = {"test": "test samples", "held_out": "held-out training samples"}  # by evaluated_on
 
+PSEUDO_LABELS = {  # by what the run decided
+    "known": "not needed: all labels are known",
+    "used": "used from the first step",
+    "after_warmup": "used after a supervised warm-up",
+    "refused": "refused",
+}
+
 
 class Fact(NamedTuple):
     """A name, its value, and a remark on it."""
@@ -97,19 +104,28 @@ def augmentation(recipe: Recipe) -> str:
 
 
 def _pseudo_labels(run: RunRecord) -> tuple[str, str]:
-    """Whether the method has them, and what the run decided about them."""
+    """Whether the run used them, and why; see :class:`cclp.pseudo_labels.labeler.Decision`."""
     if "graph_pseudo_label" not in method_parts(run.config.method):
         return "none", ""
-    if run.result is None:
-        return "yes", "decisions are recorded at the end"
-    return "yes", plain(run.result.decisions) or "decisions were not recorded"
+    decisions = run.result.decisions if run.result else {}
+    value = PSEUDO_LABELS.get(str(decisions.get("pseudo_labels")), "asked for")
+    remarks = []
+    if decisions.get("tested"):
+        remarks.append(
+            f"leave-one-out: {decisions.get('correct')} of {decisions['tested']} correct"
+        )
+    if decisions.get("supervised_warmup"):
+        remarks.append(f"warm-up: {percent(decisions['supervised_warmup'])} of the steps")
+    if not decisions:
+        remarks.append("no decision is recorded" + ("" if run.result else " yet"))
+    return value, ", ".join(remarks)
 
 
 def plain(values: Mapping[str, Any]) -> str:
     """Nested values in one line.
 
-    >>> plain({"cclp": {"weight": 0.1}, "supervised_warmup": 0.0, "used": True})
-    'cclp.weight 0.1, supervised_warmup 0.0, used yes'
+    >>> plain({"cclp": {"weight": 0.1, "gather": True}, "vat": {}})
+    'cclp.weight 0.1, cclp.gather yes'
     """
     return ", ".join(f"{name} {value}" for name, value in flat(values) if value != "–")
 

@@ -15,7 +15,7 @@ from cclp.files import parse_json
 from cclp.runs.arrays import Embedding, Ints, Predictions, read_embedding, read_predictions
 from cclp.runs.upgrade import upgrade_config, upgrade_result
 from cclp.training.config import Config
-from cclp.training.recipe import Recipe
+from cclp.training.recipe import Recipe, Settings, check_settings
 
 EvaluatedOn = Literal["test", "held_out"]
 Environment = dict[str, dict[str, Any]]
@@ -37,7 +37,9 @@ class Result:
         seconds: of training, over all restarts.
         restarts: how often the run was resumed.
         environment: versions and machine, by part and name.
-        decisions: what the run decided while it ran, by name.
+        settings: of the methods, by method and name.
+        decisions: what the run decided while it ran, by name; see
+            :class:`cclp.pseudo_labels.labeler.Decision`.
     """
 
     error: float | None
@@ -53,6 +55,7 @@ class Result:
     seconds: float
     restarts: int
     environment: Environment
+    settings: Settings = field(default_factory=dict)
     decisions: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,6 +70,12 @@ class Result:
             _check_type(name, getattr(self, name), kind)
         _check_type("data_verified", self.data_verified, bool | None)
         _check_environment(self.environment)
+        check_settings(self.settings)
+        check_number(
+            "supervised_warmup", self.decisions.get("supervised_warmup", 0), least=0, most=1
+        )
+        for name in ("correct", "tested"):
+            check_integer(name, self.decisions.get(name) or 0, least=0)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, from which :meth:`from_json` makes an equal Result."""
@@ -74,7 +83,7 @@ class Result:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Result":
-        known = {"decisions": {}, **upgrade_result(content)}
+        known = {"settings": {}, "decisions": {}, **upgrade_result(content)}
         values = {f.name: known[f.name] for f in fields(cls)}
         return cls(**{**values, "recipe": Recipe.from_json(known["recipe"])})
 

@@ -107,8 +107,11 @@ def upgrade_result(result: dict[str, Any]) -> dict[str, Any]:
     found["evaluated_on"] = _EVALUATED_ON[found.pop("measured_on")]
     found["method"] = upgrade_method(result["method"], recipe)
     found["recipe"] = upgrade_recipe(recipe)
-    used = "graph_pseudo_label" in found["method"].split("+")
-    found["decisions"] = {"supervised_warmup": alone} if used and alone is not None else {}
+    found["decisions"] = {}
+    if "graph_pseudo_label" in found["method"].split("+") and alone is not None:
+        found["decisions"]["supervised_warmup"] = alone
+        if alone > 0:
+            found["decisions"]["pseudo_labels"] = "after_warmup"
     return found
 
 
