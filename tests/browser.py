@@ -28,6 +28,10 @@ def server(*arguments: str) -> Iterator[str]:
             yield found[0]
         finally:
             process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 @contextmanager
@@ -44,15 +48,15 @@ def chromium() -> Iterator[Browser]:
 
 def _no_browser() -> NoReturn:
     """Skip; fail where CCLP_BROWSER=required says that there must be one."""
-    said = "No Chromium here: cclp lab was NOT tested in a browser (apt-get install chromium)."
+    reason = "No Chromium here: cclp lab was NOT tested in a browser (apt-get install chromium)."
     if os.environ.get("CCLP_BROWSER") == "required":
-        pytest.fail(said)
-    pytest.skip(said)
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @contextmanager
 def clean_page(browser: Browser, address: str) -> Iterator[Page]:
-    """A page that may neither fail in any way nor ask another host for anything."""
+    """A page that must report no error and send no request to another host."""
     trouble: list[str] = []
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.on("console", lambda message: trouble.append(message.text))
@@ -66,4 +70,4 @@ def clean_page(browser: Browser, address: str) -> Iterator[Page]:
 
 def _check(url: str, address: str, trouble: list[str]) -> None:
     if not url.startswith((address.partition("#")[0], "data:", "blob:")):
-        trouble.append(f"asked for {url}")
+        trouble.append(f"requested {url}")

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 import cclp
+from cclp.loss.health import LIMITS, GraphHealth
 from tests.batches import compact_batch, random_batch
+
+
+def codes(health: GraphHealth) -> list[str]:
+    return [warning.code for warning in health.warnings()]
 
 
 def test_healthy_batch() -> None:
@@ -35,7 +40,7 @@ def test_distance_to_ideal_is_loss_minus_entropy_of_t() -> None:
     ("classes", "labeled_per_class", "unlabeled"),
     [(2, 1, 198), (10, 10, 100), (2, 50, 60), (2, 30, 20)],
 )
-def test_one_class_swallowing_the_batch_warns(
+def test_collapse_into_one_class_warns(
     classes: int, labeled_per_class: int, unlabeled: int
 ) -> None:
     """The loss is at its ideal, so the distance shows nothing."""
@@ -50,19 +55,19 @@ def test_one_class_swallowing_the_batch_warns(
     assert health.largest_class_mass == pytest.approx(
         (labeled_per_class + unlabeled) * classes / n, rel=1e-4
     )
-    assert any("swallowing" in warning for warning in health.warnings())
+    assert codes(health) == ["collapsed"]
 
 
-def test_two_classes_taking_everything_warn() -> None:
+def test_collapse_into_two_classes_warns() -> None:
     labels = torch.arange(10).repeat(10)
     corners = 8 * torch.eye(10)
     health = cclp.graph_health(corners[labels], labels, corners[:2].repeat(50, 1), num_classes=10)
     # Half the unlabeled mass each, less a tenth for its labels and 0.09 for chance, of 0.9.
     assert health.largest_excess == pytest.approx((0.5 - 0.1 - 0.09) / 0.9, rel=1e-4)
-    assert any("swallowing" in warning for warning in health.warnings())
+    assert codes(health) == ["collapsed"]
 
 
-def test_balanced_chance_does_not_warn_of_swallowing() -> None:
+def test_balanced_chance_does_not_warn() -> None:
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
         for classes in (2, 10):
@@ -76,27 +81,27 @@ def test_balanced_chance_does_not_warn_of_swallowing() -> None:
                 assert health.warnings() == []
 
 
-def test_points_that_see_only_themselves_warn() -> None:
+def test_isolated_points_warn() -> None:
     batch = random_batch(0, scale=20.0, features=64, dtype=torch.float32)
     health = cclp.graph_health(*batch[:3], num_classes=3)
     assert health.self_transition > 0.99
-    assert any("self-transition" in warning for warning in health.warnings())
+    assert "isolated" in codes(health)
 
 
-def test_labels_that_do_not_spread_warn() -> None:
+def test_uniform_posteriors_warn() -> None:
     z = torch.zeros(30, 4)
     health = cclp.graph_health(z[:6], torch.arange(6) % 3, z[6:], num_classes=3)
     assert health.posterior_entropy == pytest.approx(1, rel=1e-5)
-    assert any("do not spread" in warning for warning in health.warnings())
+    assert codes(health) == ["uncertain"]
 
 
-def test_groups_out_of_reach_warn() -> None:
+def test_unreachable_points_warn() -> None:
     generator = torch.Generator().manual_seed(0)
     axes = 30 * torch.eye(3)
     group = axes[2] + 0.1 * torch.randn(20, 3, generator=generator)
     health = cclp.graph_health(axes[:2], torch.tensor([0, 1]), group, num_classes=2)
     assert health.row_sum_error > 1e-8
-    assert any("hardly ever reach a label" in warning for warning in health.warnings())
+    assert "unreachable" in codes(health)
 
 
 def test_single_class_and_absent_classes_are_fine() -> None:
@@ -106,3 +111,15 @@ def test_single_class_and_absent_classes_are_fine() -> None:
     one = cclp.graph_health(batch.z_labeled[::2], torch.zeros(3).long(), None, num_classes=2)
     assert (one.smallest_class_mass, one.posterior_entropy, one.row_sum_error) == (1.0, 0.0, 0.0)
     assert one.warnings() == []
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_each_limit_has_a_warning_of_its_own(name: str) -> None:
+    well = GraphHealth(*[0.0] * len(GraphHealth._fields))
+    assert well._replace(**{name: LIMITS[name]}).warnings() == []
+    (warning,) = well._replace(**{name: 1.5 * LIMITS[name]}).warnings()
+    assert str(warning) == f"{warning}" == warning.message
+    other = [n for n in LIMITS if n != name]
+    rest = well._replace(**{n: 1.5 * LIMITS[n] for n in other})
+    assert warning.code not in codes(rest)
+    assert len(codes(rest)) == len(other)

@@ -22,14 +22,16 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import cclp
 from cclp.cli import main
+from cclp.data.load import load
 from cclp.experiments import toy
 from cclp.lab import playground
 from cclp.lab.export import make_page, read_link
 from cclp.lab.run import RunView
 from cclp.lab.scene import NONE, Settings, Start, begin, read_scene
-from cclp.runs import start as training
+from cclp.loss.health import LIMITS
+from cclp.training.recipe import make_recipe
 from tests.browser import chromium, clean_page, server
-from tests.runs import tiny_config
+from tests.records import metrics_line, write_embedding, write_run
 
 SMALL = Start(points=60)
 
@@ -46,13 +48,16 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def half_a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 12 steps that was stopped after its first evaluation."""
-    out = tmp_path_factory.mktemp("lab") / "run"
-    asked = iter(range(100))
-    with pytest.raises(training.Stopped):
-        training.train(tiny_config(), out, should_stop=lambda: next(asked) >= 6)
+@pytest.fixture
+def half_a_run(tmp_path: Path) -> Path:
+    """A run of 12 steps on the digits, after its first evaluation."""
+    data = load("digits")
+    about = {"fingerprint": data.fingerprint, **data.spec.to_json()}
+    lines = [metrics_line(6, error=0.5, posterior_entropy=0.99)]
+    recipe = replace(make_recipe("short", "digits"), max_steps=12)
+    config = {"recipe": recipe.to_json(), "num_labels": 30, "seed": 0}
+    out = write_run(tmp_path / "run", finished=False, metrics=lines, data=about, config=config)
+    write_embedding(out, 10, steps=(6,))
     return out
 
 
@@ -73,7 +78,7 @@ def ask(address: str, path: str, body: object = None, **headers: str) -> tuple[i
 
 def test_forces_are_minus_the_gradients_of_the_losses() -> None:
     scene = begin(SMALL, Settings(chain_steps=3, weight=0.5))
-    found = playground.look(scene)
+    found = playground.compute_frame(scene)
     z = scene.z.clone().requires_grad_()
     labeled, free = scene.labels != NONE, scene.labels == NONE
     graph: dict[str, Any] = {"similarity": "euclidean", "bandwidth": 0.15}
@@ -99,19 +104,19 @@ def test_playing_is_the_descent_of_the_experiments(method: Any) -> None:
     term = toy.certain if method == "entropy" else toy.compact(3)
     expected = list(toy.descend(layout, term, 0.1, iterations=6))
     for moment in expected[::2]:
-        found = playground.look(scene)
+        found = playground.compute_frame(scene)
         assert torch.equal(found.scene.z, moment.z)
         assert torch.equal(found.scene.classifier, moment.classifier)
         assert found.losses[method] == moment.loss
         assert playground.accuracy(scene) == toy.accuracy(layout, moment)
         sent = json.loads(json.dumps(playground.to_json(found)))
         known = {**scene.to_json(), **sent["next"]}
-        scene = playground.moved(read_scene(known))
+        scene = playground.descend(read_scene(known))
 
 
 def test_landmarks_masses_and_ideal_of_compact_clusters() -> None:
     scene = begin(Start("blobs", 60, 0.0), Settings(chain_steps=5))
-    found = playground.look(scene)
+    found = playground.compute_frame(scene)
     marks = playground.landmarks(scene)
     assert marks["compact"] == pytest.approx(math.log(20))
     assert marks["one_spot"] == pytest.approx(math.log(60) + 2 * math.log(3))
@@ -119,7 +124,7 @@ def test_landmarks_masses_and_ideal_of_compact_clusters() -> None:
     assert found.ideal == pytest.approx(marks["compact"])
     torch.testing.assert_close(found.masses, torch.full((3,), 20.0).double())
     together = replace(scene, z=torch.zeros_like(scene.z))
-    assert playground.look(together).losses["cclp"] == pytest.approx(marks["one_spot"])
+    assert playground.compute_frame(together).losses["cclp"] == pytest.approx(marks["one_spot"])
 
 
 def test_regions_are_where_the_classifier_says_each_class() -> None:
@@ -151,18 +156,20 @@ def test_accuracy_is_of_points_whose_class_is_known() -> None:
     assert playground.accuracy(replace(scene, truth=unknown, labels=labels)) == 0.75
 
 
-def test_points_that_run_away_are_told_of() -> None:
+def test_a_descent_that_diverges_is_refused() -> None:
     scene = begin(SMALL, Settings(step_size=10, weight=100))
     with pytest.raises(ValueError, match="smaller step"):
-        playground.moved(scene, 50)
+        playground.descend(scene, 50)
 
 
-def test_one_class_that_swallows_the_others_is_told_of() -> None:
+def test_collapse_into_one_class_is_warned_of() -> None:
     scene = begin(Start("circles", 200, 0.02), Settings(step_size=1.0))
-    found = playground.look(playground.moved(scene, 20))
+    found = playground.compute_frame(playground.descend(scene, 20))
     assert found.masses.min() < 10
-    assert any("swallowing" in warning for warning in found.warnings or [])
-    assert playground.look(found.scene, diagnose=False).warnings is None
+    assert [warning.code for warning in found.warnings or []] == ["collapsed"]
+    sent = playground.to_json(found)["warnings"]
+    assert sent == [{"code": "collapsed", "message": str((found.warnings or [])[0])}]
+    assert playground.compute_frame(found.scene, diagnose=False).warnings is None
 
 
 def _scene(**changes: Any) -> dict[str, Any]:
@@ -300,6 +307,19 @@ def test_neighbours_are_the_nearest_by_embedding(half_a_run: Path) -> None:
         view.point(step + 1, 0)
 
 
+def test_the_summary_has_the_limits_and_codes_of_the_diagnostics(half_a_run: Path) -> None:
+    summary = RunView(half_a_run).summary()
+    charts = {chart["title"]: chart for chart in summary["charts"]}
+    assert [chart["limit"] for chart in charts.values() if chart["limit"] is not None] == [
+        LIMITS[name]
+        for name in ("self_transition", "posterior_entropy", "largest_excess", "row_sum_error")
+    ]
+    assert [title for title, chart in charts.items() if chart["log"]] == ["Row-sum error"]
+    assert charts["Error, %"]["lines"] == [{"name": "error", "x": [6], "y": [50.0]}]
+    assert [warning["code"] for warning in summary["warnings"]] == ["uncertain"]
+    assert (summary["step"], summary["max_steps"], summary["finished"]) == (6, 12, False)
+
+
 def test_a_run_without_records_or_data_is_shown_all_the_same(
     half_a_run: Path, tmp_path: Path
 ) -> None:
@@ -409,7 +429,7 @@ def test_a_shared_link_opens_the_same_situation(browser: Browser, address: str) 
         assert situation(page)["scene"] == told["scene"]
 
 
-def test_two_tabs_are_strangers(browser: Browser, address: str) -> None:
+def test_tabs_are_independent(browser: Browser, address: str) -> None:
     with opened(browser, address) as first, opened(browser, address) as second:
         expect(score(second)).to_have_text("16.7 % linear accuracy")
         first.get_by_label("Speed").select_option("20")
@@ -417,7 +437,7 @@ def test_two_tabs_are_strangers(browser: Browser, address: str) -> None:
         expect(score(first)).to_have_text("100.0 % linear accuracy")
         second.get_by_role("button", name="Step", exact=True).click()
         expect(second.locator("#iteration")).to_have_text("1")
-        alone = playground.moved(begin(SMALL, Settings()))
+        alone = playground.descend(begin(SMALL, Settings()))
         told = situation(second)["scene"]["points"]
         assert told == pytest.approx(alone.z.numpy(), abs=1e-4)
 
@@ -445,18 +465,23 @@ def test_a_link_that_is_broken_opens_the_beginning(browser: Browser, address: st
         expect(page.get_by_role("dialog")).to_be_visible()
 
 
-def test_a_run_is_shown_while_it_goes_on(browser: Browser, half_a_run: Path) -> None:
+def test_a_run_is_shown_while_it_trains(browser: Browser, half_a_run: Path, tmp_path: Path) -> None:
     with server(str(half_a_run)) as address, clean_page(browser, address) as page:
-        expect(page.locator("#what")).to_have_text("CCLP on digits, 30 labels, seed 0")
+        expect(page.locator("#what")).to_have_text("cclp on digits, 30 labels, seed 0")
         expect(page.locator("#outcome")).to_contain_text("unfinished")
         expect(page.locator("#step-name")).to_have_text("Step 6")
+        expect(page.locator("#warnings p")).to_have_count(1)
         page.keyboard.press(".")
         expect(page.locator("#near img")).to_have_count(9)
-        result = training.resume(half_a_run)
+        finished = write_run(tmp_path / "finished", metrics=[metrics_line(12, error=0.25)])
+        write_embedding(finished, 10, steps=(12,))
+        for name in ("metrics.jsonl", "embedding/00000012.npz", "result.json"):
+            (finished / name).rename(half_a_run / name)
         expect(page.locator("#step-name")).to_have_text("Step 12")
         expect(page.locator("#outcome")).to_have_text(
-            f"{100 * result['error']:.1f} % error on 450 test samples (last iterate)"
+            "9.1 % error on 450 test samples (last iterate)"
         )
+        expect(page.locator("#warnings")).to_be_hidden()
         page.keyboard.press("ArrowLeft")
         expect(page.locator("#step-name")).to_have_text("Step 6")
         page.get_by_role("link", name="Playground").click()
@@ -473,7 +498,7 @@ def test_an_exported_page_needs_nothing(
     page = tmp_path / "page.html"
     page.write_text(make_page(link(scene=scene, settings=settings)))
     assert "http" not in page.read_text().replace("http-equiv", "")
-    last = playground.moved(read_scene({**scene, "settings": settings}), 40)
+    last = playground.descend(read_scene({**scene, "settings": settings}), 40)
     with clean_page(browser, page.as_uri()) as opened_page:
         expect(opened_page.locator("#iteration")).to_have_text("0")
         opened_page.get_by_label("Step").press("End")

@@ -14,25 +14,18 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from cclp.loss.health import LIMITS, GraphHealth
 from cclp.report.charts import Series, line_chart, linear_ticks, log_ticks, thin
 from cclp.report.page import make_report
 from cclp.report.pictures import point_shapes
 from cclp.report.projection import circle_map, fit_square, principal, project, tour
-from cclp.report.read import FRAMES, read_run
-
-HEALTHY = {
-    "self_transition": 0.1,
-    "posterior_entropy": 0.2,
-    "smallest_class_mass": 0.8,
-    "largest_class_mass": 1.25,
-    "largest_excess": 0.0,
-    "row_sum_error": 1e-15,
-    "distance_to_ideal": 0.04,
-}
+from cclp.runs.arrays import FRAMES
+from cclp.training.recipe import make_recipe
+from tests.records import HEALTHY, metrics_line, write_embedding, write_predictions, write_run
 
 
 class Page(HTMLParser):
-    """What a page shows, by element: texts, attributes, rows of tables."""
+    """What a page shows, by element: texts, attributes, rows of tables, defined terms."""
 
     void = frozenset({"meta", "img", "input", "br", "line", "path"})
 
@@ -42,6 +35,7 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.tables: dict[str, list[list[str]]] = {}
         self.texts: list[tuple[list[str], str]] = []
+        self.terms: list[list[str]] = []
         self.feed(html)
         self.close()
         assert self.open == []  # every element that was opened was closed
@@ -55,6 +49,8 @@ class Page(HTMLParser):
             self._table().append([])
         if tag in ("td", "th"):
             self._table()[-1].append("")
+        if tag == "dt":
+            self.terms.append(["", ""])
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, {name: value or "" for name, value in attrs}))
@@ -67,6 +63,8 @@ class Page(HTMLParser):
         self.texts.append((tags, data))
         if "td" in tags or "th" in tags:
             self._table()[-1][-1] += data
+        if "dt" in tags or "dd" in tags:
+            self.terms[-1]["dd" in tags] += data
 
     def _table(self) -> list[list[str]]:
         kind = next(a["class"].split()[0] for tag, a in reversed(self.open) if tag == "table")
@@ -85,99 +83,6 @@ class Page(HTMLParser):
         return "\n".join(a.get("aria-label", "") for a in self.of("svg"))
 
 
-def write_run(
-    out: Path,
-    *,
-    classes: list[str] | None = None,
-    finished: bool = True,
-    metrics: list[dict[str, Any]] | None = None,
-    data: dict[str, Any] | None = None,
-    result: dict[str, Any] | None = None,
-    config: dict[str, Any] | None = None,
-    **about: Any,
-) -> Path:
-    """A run directory by hand: no embedding, no predictions yet."""
-    out.mkdir(parents=True)
-    settings = {
-        "data": "digits",
-        "labels": 50,
-        "method": "cclp",
-        "seed": 7,
-        "recipe": {"steps": 20, "schedule": {}, "learning_rate": 0.002},
-        "precision": "32",
-        "data_dir": None,
-        **(config or {}),
-    }
-    kept = {"fingerprint": "f00", "verified": True, **(data or {})}
-    if classes is not None:
-        kept["classes"] = classes
-    content = {
-        "config": settings,
-        "command": "cclp train digits --out 'my run'",
-        "data": kept,
-        "labeled": [1, 2],
-        "environment": {"versions": {"numpy": "9.8.7"}, "machine": {"processor": "abacus"}},
-        **about,
-    }
-    (out / "config.json").write_text(json.dumps(content))
-    if metrics is None:
-        metrics = [metrics_line(10, error=0.5), metrics_line(20, error=0.0911, cclp=3.25)]
-    (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
-    if finished:
-        ending = {
-            "error": 0.0911, "measured_on": "test set", "images": 450, "labels": 50,
-            "seconds": 90.0, "restarts": 0, **(result or {}),
-        }  # fmt: skip
-        (out / "result.json").write_text(json.dumps(ending))
-    return out
-
-
-def metrics_line(
-    step: int, *, error: float | None = None, cclp: float | None = 4.5, **health: float
-) -> dict[str, Any]:
-    line: dict[str, Any] = {
-        "step": step, "cross_entropy": 0.5, "cclp": cclp, "learning_rate": 0.001,
-        "loss": None if cclp is None else cclp + 0.5, "step_seconds": 0.05,
-    }  # fmt: skip
-    if error is not None:
-        line["error"] = error
-        line |= {f"health/{name}": value for name, value in {**HEALTHY, **health}.items()}
-    return line
-
-
-def write_embedding(
-    out: Path, classes: int, features: int = 6, steps: tuple[int, ...] = (10, 20)
-) -> NDArray[np.float32]:
-    """Points around their classes' means, nearer at every step; returns those of the last."""
-    rng = np.random.default_rng(0)
-    y = np.arange(3 * classes) % classes
-    means = rng.normal(size=(classes, features)) * 5
-    (out / "embedding").mkdir()
-    for number, step in enumerate(steps, 1):
-        z = (means[y] + rng.normal(size=(len(y), features)) / number).astype(np.float32)
-        np.savez(
-            out / "embedding" / f"{step:08d}.npz",
-            z=z, predicted=y, y=y, index=np.arange(len(y)), labeled=np.arange(len(y)) < classes,
-        )  # fmt: skip
-    return z
-
-
-def write_predictions(
-    out: Path, y: list[int], predicted: list[int], inputs: NDArray[np.uint8] | None = None
-) -> None:
-    mistakes = np.flatnonzero(np.array(y) != np.array(predicted))
-    arrays: dict[str, Any] = {
-        "y": np.array(y),
-        "predicted": np.array(predicted),
-        "probability": np.linspace(0.5, 1, len(y), dtype=np.float32),
-        "mistakes": mistakes,
-        "mistake_names": np.array([f"test {i}" for i in mistakes], dtype=np.str_),
-    }
-    if inputs is not None:
-        arrays["mistake_inputs"] = inputs
-    np.savez(out / "predictions.npz", **arrays)
-
-
 def report(*runs: Path) -> Page:
     return Page(make_report(list(runs)))
 
@@ -187,7 +92,7 @@ def test_one_finished_run(tmp_path: Path) -> None:
     write_embedding(run, 3)
     write_predictions(run, [0, 0, 0, 0, 1, 1, 2, 2], [0, 0, 0, 1, 1, 1, 1, 0])
     page = report(run)
-    sentence = "CCLP on digits, 50 labels, seed 7: 9.1 % error on 450 test images (last iterate)"
+    sentence = "cclp on digits, 50 labels, seed 7: 9.1 % error on 450 test samples (last iterate)"
     assert sentence in page.text
     assert "95 % interval 6.8 % to 12.1 %" in page.text  # Wilson's interval
     assert "error: 50 % at step 10, 9.11 % at step 20" in page.labels()
@@ -245,9 +150,11 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 
 def test_old_run_without_the_rest(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", command=None, config={"labels": None, "method": "supervised"})
+    run = write_run(
+        tmp_path / "run", command=None, config={"num_labels": None, "method": "supervised"}
+    )
     page = report(run)
-    assert "Labels only on digits, all labels, seed 7" in page.text
+    assert "supervised on digits, all labels, seed 7" in page.text
     assert "This run recorded no embedding." in page.text
     assert "This run recorded no predictions." in page.text
     assert "The command was not recorded." in page.text
@@ -255,7 +162,7 @@ def test_old_run_without_the_rest(tmp_path: Path) -> None:
     page = report(run)
     assert "No error has been recorded." in page.text
     assert "No loss has been recorded." in page.text
-    assert "recorded no diagnostics of the graph: the method builds none." in page.text
+    assert "recorded no diagnostics of the graph: cclp is not among its methods." in page.text
 
 
 def test_classes_of_old_runs_are_counted(tmp_path: Path) -> None:
@@ -271,7 +178,7 @@ def test_unfinished_and_unverified(tmp_path: Path) -> None:
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 16, "cross_ent')
     page = report(run)
-    assert "seed 7: unfinished, 25.0 % error on the test set at step 10 of 20" in page.text
+    assert "seed 7: unfinished, 25.0 % error on test samples at step 10 of 20" in page.text
     assert "This run is unfinished: step 15 of 20." in page.text
     assert "The data are not the published ones" in page.text
     assert "no predictions; they are written at evaluations" in page.text
@@ -282,11 +189,10 @@ def test_unfinished_and_unverified(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
-        ({"error": None}, "seed 7: the error was not measured"),
-        ({"images": 10_000}, "9.11 % error on 10,000 test images"),
-        ({"measured_on": "held-out training images"}, "on 450 held-out training images"),
-        ({"samples": 200}, "9.1 % error on 200 test samples"),
-        ({"error": 0.0}, "0.0 % error on 450 test images"),
+        ({"error": None, "evaluated_on": None}, "seed 7: the error was not measured"),
+        ({"num_samples": 10_000}, "9.11 % error on 10,000 test samples"),
+        ({"evaluated_on": "held_out"}, "on 450 held-out training samples"),
+        ({"error": 0.0}, "0.0 % error on 450 test samples"),
     ],
 )
 def test_the_result_in_words(tmp_path: Path, result: dict[str, Any], expected: str) -> None:
@@ -312,13 +218,65 @@ def test_health_in_words(tmp_path: Path) -> None:
         metrics_line(20, error=0.1, largest_excess=0.5, largest_class_mass=3.25),
     ]
     page = report(write_run(tmp_path / "run", metrics=lines))
-    assert "Step 20. One class may be swallowing the batch: its mass is 3.2 times" in page.text
-    assert "Passed, until step 10. Labels do not spread" in page.text
-    assert page.text.count("Labels do not spread") == 1
-    assert page.text.count("One class may be swallowing the batch: its mass") == 1
-    assert "is 97% of uniform" in page.text
+    shown = [(a["class"], a["data-code"]) for a in page.of("li") if "data-code" in a]
+    assert shown == [("warning", "collapsed"), ("passed", "uncertain")]
+    (current,), (passed,) = (
+        GraphHealth(**{**HEALTHY, **changes}).warnings()
+        for changes in (
+            {"largest_excess": 0.5, "largest_class_mass": 3.25},
+            {"posterior_entropy": 0.97},
+        )
+    )
+    assert f"Step 20. {current}" in page.text
+    assert f"Passed, until step 10. {passed}" in page.text
     assert "No warnings" not in page.text
     assert "largest: 1.25 at step 5, 3.25 at step 20" in page.labels()
+
+
+def test_limits_are_drawn_and_named_once(tmp_path: Path) -> None:
+    """Each limit of the diagnostics has a line in one chart, and its number in the caption."""
+    page = report(write_run(tmp_path / "run"))
+    assert sum(a.get("class") == "limit" for a in page.of("line")) == len(LIMITS)
+    for limit in LIMITS.values():
+        assert f"Above {limit:g}: " in page.text
+
+
+def test_an_error_is_not_shown_without_what_it_is_of(tmp_path: Path) -> None:
+    recipe = make_recipe("fast", "cifar10")
+    run = write_run(
+        tmp_path / "run",
+        config={"data": "cifar10", "recipe": recipe.to_json(), "method": recipe.method},
+        data={"name": "cifar10", "verified": False},
+        result={
+            "decisions": {
+                "pseudo_labels": "after_warmup",
+                "supervised_warmup": 0.5,
+                "correct": 30,
+                "tested": 40,
+            }
+        },
+    )
+    assert report(run).terms[-6:] == [
+        ["Data", "cifar10not the published files"],
+        [
+            "Method",
+            "cclp+graph_pseudo_label"
+            "cclp.weight 0.1, graph_pseudo_label.supervised_warmup 0.5, "
+            "graph_pseudo_label.refreshes 5",
+        ],
+        ["Recipe", "fastnet small"],
+        ["Seed", "7"],
+        ["Augmentation", "random affine 2, horizontal flip"],
+        [
+            "Graph pseudo-labels",
+            "used after a supervised warm-up"
+            "leave-one-out: 30 of 40 correct, warm-up: 50.0 % of the steps",
+        ],
+    ]
+    assert ["Steps", "4,000"] in report(run).terms
+    plain = report(write_run(tmp_path / "plain")).terms
+    assert ["Augmentation", "none"] in plain
+    assert ["Graph pseudo-labels", "none"] in plain
 
 
 def pixels(address: str) -> NDArray[np.uint8]:
@@ -414,10 +372,10 @@ def test_several_runs(tmp_path: Path) -> None:
     third = write_run(tmp_path / "third", finished=False, metrics=[metrics_line(10, error=0.25)])
     page = report(first, second, third)
     assert page.tables["runs"] == [
-        ["run", "method", "labels", "seed", "error", "minutes"],
-        ["first", "CCLP", "50", "7", "9.1 %", "1.5"],
-        ["second", "Labels only", "50", "8", "20.0 %", "1.5"],
-        ["third", "CCLP", "50", "7", "25.0 % (step 10 of 20)", "–"],
+        ["run", "data", "method", "recipe", "steps", "labels", "seed", "error", "minutes"],
+        ["first", "digits", "cclp", "short", "20", "50", "7", "9.1 %", "1.5"],
+        ["second", "digits", "supervised", "short", "20", "50", "8", "20.0 %", "1.5"],
+        ["third", "digits", "cclp", "short", "20", "50", "7", "25.0 % (step 10 of 20)", "–"],
     ]
     overlay = page.of("svg")[0]["aria-label"]
     assert "first: 50 % at step 10, 9.11 % at step 20" in overlay
@@ -432,97 +390,12 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert shown == [str(run) for run in runs]
 
 
-def npy_file() -> bytes:
-    content = io.BytesIO()
-    np.save(content, np.arange(3))
-    return content.getvalue()
-
-
 def test_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one run directory"):
         make_report([])
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(ValueError, match=rf"{re.escape(str(path))} is not a run directory"):
             make_report([path])
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("config.json", b"{"),
-        ("config.json", b"[]"),
-        ("config.json", b'{"config": {"recipe": {}}, "data": {}}'),
-        ("config.json", b'{"config": {}, "data": 3}'),
-        ("config.json", b'{"config": {"recipe": {"steps": "20"}}, "data": {}}'),
-        ("metrics.jsonl", b'{"step": 1}\n{"ste\n{"step": 3}\n'),
-        ("metrics.jsonl", b'{"error": 1}\n'),
-        ("metrics.jsonl", b'{"step": 1, "error": "low"}\n'),
-        ("result.json", b'{"error": "low", "seconds": 1}'),
-        ("result.json", b'{"error": 0.5, "seconds": 1, "images": "many"}'),
-        ("result.json", b"\xff"),
-        ("predictions.npz", b"PK nonsense"),
-        ("predictions.npz", b""),
-        ("predictions.npz", npy_file()),
-        ("embedding/00000020.npz", b"nonsense"),
-    ],
-)
-def test_damage_is_named(tmp_path: Path, name: str, content: bytes) -> None:
-    run = write_run(tmp_path / "run")
-    write_embedding(run, 2)
-    (run / name).write_bytes(content)
-    with pytest.raises(
-        ValueError, match=rf"{re.escape(str(run / name))} (is damaged|must be)"
-    ) as caught:
-        make_report([run])
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"predicted": np.array([0])}, "expected 'predicted' of shape"),
-        ({"y": np.array([0.5, 1.0])}, "expected 'y'"),
-        ({"probability": np.array(["a", "b"])}, "expected 'probability'"),
-        ({"mistakes": np.array([2])}, "indices below 2"),
-        ({"y": np.array([0, 9])}, "holds class 9, but config.json names 2 classes"),
-        ({"mistake_inputs": np.zeros((5, 1, 2, 2), np.uint8)}, "1 mistakes, but 5 inputs"),
-        ({"mistake_names": np.array([{}], dtype=object)}, "Python objects, which are never loaded"),
-        ({"mistakes": None}, "expected an array 'mistakes'"),
-    ],
-)
-def test_predictions_that_do_not_fit(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    run = write_run(tmp_path / "run", classes=["a", "b"])
-    write_predictions(run, [0, 1], [0, 0])
-    with np.load(run / "predictions.npz") as arrays:
-        content = {**arrays, **change}
-    np.savez(run / "predictions.npz", **{k: v for k, v in content.items() if v is not None})
-    with pytest.raises(ValueError, match=message) as caught:
-        make_report([run])
-    assert str(run / "predictions.npz") in str(caught.value)
-
-
-def test_a_truncated_embedding_is_named(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    write_embedding(run, 2)
-    file = run / "embedding" / "00000020.npz"
-    file.write_bytes(file.read_bytes()[:-200])
-    with pytest.raises(ValueError, match=r"00000020\.npz must be an \.npz file"):
-        make_report([run])
-
-
-def test_embedding_is_thinned_and_bare_of_what_is_not_finite(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    write_embedding(run, 3, steps=tuple(range(1, 101)))
-    file = run / "embedding" / "00000001.npz"
-    with np.load(file) as arrays:
-        content = dict(arrays)
-    content["z"][0, 0] = np.nan
-    np.savez(file, **content)
-    embedding = read_run(run).embedding
-    assert embedding is not None
-    assert (len(embedding.steps), embedding.recorded) == (FRAMES - 1, 100)
-    assert embedding.steps[-1] == 100
-    assert f"at {FRAMES - 1} of 100 recorded steps" in report(run).text
 
 
 def test_class_means_lie_on_a_circle_in_their_order() -> None:
@@ -654,5 +527,5 @@ def test_page_is_small(tmp_path: Path) -> None:
 def test_a_users_own_data_have_a_short_name_and_no_warning(tmp_path: Path) -> None:
     data = {"name": "photos", "verified": None, "white": None}
     page = report(write_run(tmp_path / "run", data=data))
-    assert "CCLP on photos, " in page.text
+    assert "cclp on photos, " in page.text
     assert "not the published" not in page.text

@@ -130,18 +130,3 @@ def _per_image(values: Tensor) -> Tensor:
 def _uniform(count: int, device: torch.device) -> Tensor:
     """In [−1, 1]."""
     return 2 * torch.rand(count, device=device) - 1
-
-
-def make_augmentation(affine: float, color: bool, flip: bool) -> Callable[[Tensor], Tensor] | None:
-    """The augmentation of a recipe; None if there is none."""
-    if not (affine or color or flip):
-        return None
-    return partial(_augment, affine=affine, color=color, flip=flip)
-
-
-def _augment(x: Tensor, affine: float, color: bool, flip: bool) -> Tensor:
-    if affine:
-        x = random_affine(x, affine)
-    if flip:
-        x = horizontal_flip(x)
-    return color_jitter(x) if color else x

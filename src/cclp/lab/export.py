@@ -65,11 +65,11 @@ def _course(scene: Scene, report: Reporter) -> list[dict[str, Any]]:
     with report.work("descent", FRAMES[-1]) as advance:
         for iteration in range(FRAMES[-1] + 1):
             if iteration in FRAMES:
-                drawn = playground.to_json(playground.look(scene), digits=DIGITS)
+                drawn = playground.to_json(playground.compute_frame(scene), digits=DIGITS)
                 kept = {name: drawn[name] for name in SHOWN}
                 points = scene.z.round(decimals=DIGITS).tolist()
                 found.append({"iteration": iteration, "points": points, **kept})
-            scene = playground.moved(scene)
+            scene = playground.descend(scene)
             advance(1)
     return found
 

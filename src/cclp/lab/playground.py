@@ -1,4 +1,4 @@
-"""A scene -> all that a picture of it shows, by the functions of the package. No server."""
+"""From a scene to all that a picture of it shows, by the functions of the package. No server."""
 
 import math
 from dataclasses import replace
@@ -11,7 +11,7 @@ import cclp
 from cclp.experiments import toy
 from cclp.experiments.toy import Moment
 from cclp.lab.scene import FARTHEST, NONE, Scene
-from cclp.loss.health import ideal_loss
+from cclp.loss.health import HealthWarning, ideal_loss
 
 DIGITS = 5  # of what is only drawn
 BEYOND = 4.0  # regions reach so many times as far as the points do
@@ -28,7 +28,7 @@ class Frame(NamedTuple):
         losses: of the same three, without weight.
         masses: of the classes, by propagated labels, (C,).
         ideal: the smallest CCLP loss that these posteriors allow.
-        warnings: what is wrong with the graph, in words; None if nobody has asked.
+        warnings: of the graph; None if they were not asked for.
     """
 
     scene: Scene
@@ -38,10 +38,10 @@ class Frame(NamedTuple):
     losses: dict[str, float]
     masses: Tensor
     ideal: float
-    warnings: list[str] | None
+    warnings: list[HealthWarning] | None
 
 
-class Pull(NamedTuple):
+class Term(NamedTuple):
     """A term of the loss: its value, its forces on points (N, 2) and classifier (C, 3)."""
 
     loss: float
@@ -49,8 +49,8 @@ class Pull(NamedTuple):
     on_classifier: Tensor
 
 
-def pulls(scene: Scene, names: tuple[str, ...]) -> dict[str, Pull]:
-    """Of terms by name: "supervised", "cclp", "entropy"; without weights."""
+def loss_terms(scene: Scene, names: tuple[str, ...]) -> dict[str, Term]:
+    """Terms of the loss by name: "supervised", "cclp", "entropy"; without weights."""
     terms = {
         "supervised": toy.supervision,
         "cclp": toy.compact(scene.settings.chain_steps, scene.graph),
@@ -58,15 +58,15 @@ def pulls(scene: Scene, names: tuple[str, ...]) -> dict[str, Pull]:
     }
     layout = scene.layout
     return {
-        name: Pull(*toy.forces(layout, scene.z, scene.classifier, terms[name])) for name in names
+        name: Term(*toy.forces(layout, scene.z, scene.classifier, terms[name])) for name in names
     }
 
 
-def step(scene: Scene, found: dict[str, Pull]) -> Scene:
+def step(scene: Scene, found: dict[str, Term]) -> Scene:
     """The scene after a step of gradient descent.
 
     Raises:
-        ValueError: if it leads nowhere, as too large a step does.
+        ValueError: if it diverges, as too large a step does.
     """
     settings = scene.settings
     supervised, method = found["supervised"], found[settings.method]
@@ -81,14 +81,14 @@ def step(scene: Scene, found: dict[str, Pull]) -> Scene:
     )
     z, classifier = moment.moved(settings.step_size)
     if not max(z.abs().max(), classifier.abs().max()) <= FARTHEST:
-        raise ValueError("The points run away: take a smaller step, or a smaller weight.")
+        raise ValueError("The descent diverges: take a smaller step size, or a smaller weight.")
     return replace(scene, z=z, classifier=classifier)
 
 
-def look(scene: Scene, diagnose: bool = True) -> Frame:
+def compute_frame(scene: Scene, diagnose: bool = True) -> Frame:
     """Compute a frame; with a diagnosis of the graph, which is a tenth of the work."""
     graph, method = scene.graph, scene.settings.method
-    found = pulls(scene, ("supervised", "cclp", "entropy"))
+    found = loss_terms(scene, ("supervised", "cclp", "entropy"))
     weights = {"supervised": 1.0, "cclp": scene.settings.weight, "entropy": scene.settings.weight}
     propagated = toy.posteriors(scene.layout, scene.z, graph)
     by_classifier = toy.logits(scene.z, scene.classifier).softmax(1)
@@ -96,8 +96,8 @@ def look(scene: Scene, diagnose: bool = True) -> Frame:
         scene=scene,
         after=step(scene, found),
         posteriors=by_classifier if method == "entropy" else propagated,
-        forces={name: weights[name] * pull.force for name, pull in found.items()},
-        losses={name: pull.loss for name, pull in found.items()},
+        forces={name: weights[name] * term.force for name, term in found.items()},
+        losses={name: term.loss for name, term in found.items()},
         masses=propagated.sum(0),
         ideal=ideal_loss(propagated).item(),
         # its warnings do not depend on the length of chains, and short ones are cheap
@@ -105,10 +105,10 @@ def look(scene: Scene, diagnose: bool = True) -> Frame:
     )
 
 
-def moved(scene: Scene, steps: int = 1) -> Scene:
-    """The scene some steps later."""
+def descend(scene: Scene, steps: int = 1) -> Scene:
+    """The scene after some steps of gradient descent."""
     for _ in range(steps):
-        scene = step(scene, pulls(scene, ("supervised", scene.settings.method)))
+        scene = step(scene, loss_terms(scene, ("supervised", scene.settings.method)))
     return scene
 
 
@@ -142,7 +142,7 @@ def transitions(scene: Scene, point: int) -> Tensor:
 
 
 def regions(scene: Scene) -> list[list[list[float]]]:
-    """Where the linear classifier says each class: convex polygons, by their corners."""
+    """Decision regions of the linear classifier, by class: convex polygons, by their corners."""
     low, high = scene.z.amin(0), scene.z.amax(0)
     centre, reach = (low + high) / 2, BEYOND * float((high - low).max().clamp_min(1e-3))
     corners = torch.tensor([[-1, -1], [1, -1], [1, 1], [-1, 1]]).double()
@@ -190,5 +190,5 @@ def to_json(found: Frame, edges_of: int | None = None, digits: int = DIGITS) -> 
         "accuracy": accuracy(scene),
         "regions": regions(scene),
         "edges": None if edges_of is None else short(transitions(scene, edges_of)),
-        "warnings": found.warnings,
+        "warnings": None if found.warnings is None else [w._asdict() for w in found.warnings],
     }

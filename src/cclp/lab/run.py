@@ -1,4 +1,4 @@
-"""What a run directory says, for a page that is looking while the run goes on."""
+"""A run directory for a page that shows it while training goes on."""
 
 import math
 from functools import cached_property
@@ -9,16 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cclp.checks import check_integer
-from cclp.data.published.catalog import CATALOG, location
+from cclp.data.published.catalog import CATALOG
+from cclp.data.published.load import location
 from cclp.progress import Reporter
 from cclp.report.charts import Series, thin
-from cclp.report.page import class_colours, headline
+from cclp.report.health import DIAGNOSTICS, run_warnings
+from cclp.report.page import class_colours
 from cclp.report.pictures import png
 from cclp.report.projection import fit_square, project
-from cclp.report.read import Embedding, RunRecord, read_run
-from cclp.report.sections import HEALTH, curve, health_warnings, loss_lines
-from cclp.runs import directory
-from cclp.runs.data import load_data
+from cclp.report.sections import curve, error_curve, loss_lines
+from cclp.report.summary import headline
+from cclp.runs.arrays import Embedding
+from cclp.runs.record import RunRecord, read_record
 
 PLANE, MARGIN = 1000, 25  # places are whole numbers from 0 to this
 NEIGHBOURS = 8
@@ -37,16 +39,16 @@ class RunView:
 
     def __init__(self, path: Path, data_dir: Path | None = None) -> None:
         self.path, self.data_dir = path, data_dir
-        self._known = self._look(), read_run(path)
+        self._known = self._version(), read_record(path)
 
     def record(self) -> tuple[str, RunRecord]:
-        """What it says now, and a name for this state of it."""
-        version = self._look()
+        """What the directory holds now, and a name for this state of it."""
+        version = self._version()
         if version != self._known[0]:
-            self._known = version, read_run(self.path)
+            self._known = version, read_record(self.path)
         return self._known
 
-    def _look(self) -> str:
+    def _version(self) -> str:
         files = [self.path / name for name in ("metrics.jsonl", "result.json", "embedding")]
         times = [file.stat().st_mtime_ns for file in files if file.exists()]
         return "-".join(map(str, ["run", *times]))
@@ -58,19 +60,19 @@ class RunView:
             return {"version": version}
         what, outcome = headline(run)
         light, dark = class_colours(len(run.classes))
-        warnings = health_warnings(run)
+        warnings = run_warnings(run)
         return {
             "version": version,
             "name": self.path.resolve().name,
             "what": what,
             "outcome": outcome,
             "finished": run.result is not None,
-            "step": int(run.metrics[-1]["step"]) if run.metrics else 0,
-            "steps": run.config["recipe"]["steps"],
+            "step": run.step,
+            "max_steps": run.config.recipe.max_steps,
             "classes": run.classes,
             "colours": {"light": light, "dark": dark},
             "charts": _charts(run),
-            "warnings": warnings.now if warnings else [],
+            "warnings": [w._asdict() for w in warnings.current] if warnings else [],
             "embedding": None if run.embedding is None else _places(run.embedding),
         }
 
@@ -104,14 +106,15 @@ class RunView:
     @cached_property
     def _images(self) -> tuple[NDArray[Any] | None, str]:
         """The training images, or None and why not."""
+        from cclp.runs.data import load_data  # imports all that training needs: seconds
+
         try:
-            about, config = directory.read_run(self.path)
-            name, folder = config.data, self.data_dir or config.data_dir
+            _, run = self.record()
+            name, folder = run.config.data, self.data_dir or run.config.data_dir
             published = name in CATALOG and len(CATALOG[name].files) > 0
             if published and location(name, Path(folder) if folder else None) is None:
                 return None, f"No images: {name} is not here (cclp data fetch {name})."
-            fingerprint = about.get("data", {}).get("fingerprint")
-            data = load_data(config, Reporter(), fingerprint, self.data_dir)
+            data = load_data(run.config, Reporter(), run.fingerprint, self.data_dir)
         except (ValueError, OSError) as error:
             return None, f"No images: {error}"
         x = data.train_x
@@ -121,27 +124,22 @@ class RunView:
 
 
 def _charts(run: RunRecord) -> list[dict[str, Any]]:
-    """Title, meaning and lines of each: the error, the loss, the health of the graph."""
-    errors = curve(run, "error")
-    found: list[tuple[str, str, list[Series], dict[str, Any]]] = [
-        ("Error, %", "", [Series("error", "k0", errors.x, [100 * y for y in errors.y])], {}),
-        ("Loss", "", loss_lines(run), {}),
-        ("Learning rate", "", [curve(run, "learning_rate", "learning rate")], {}),
+    """Of the error, the loss, the learning rate and the diagnostics of the graph."""
+    found = [
+        _chart("Error, %", [error_curve(run)]),
+        _chart("Loss", loss_lines(run)),
+        _chart("Learning rate", [curve(run, "learning_rate", "learning rate")]),
     ]
-    for title, fields, options, meaning in HEALTH:
-        lines = [curve(run, f"health/{field}", name) for field, name in fields.items()]
-        found.append((title, meaning, lines, options))
-    return [
-        {
-            "title": title,
-            "meaning": meaning,
-            "limit": options.get("limit"),
-            "log": "decades" in options,
-            "lines": [_line(line) for line in lines if line.y],
-        }
-        for title, meaning, lines, options in found
-        if any(line.y for line in lines)
-    ]
+    for diagnostic in DIAGNOSTICS:
+        chart = _chart(diagnostic.title, diagnostic.lines(run))
+        limit, log = diagnostic.limit, diagnostic.decades > 0
+        found.append({**chart, "meaning": diagnostic.caption, "limit": limit, "log": log})
+    return [chart for chart in found if chart["lines"]]
+
+
+def _chart(title: str, lines: list[Series]) -> dict[str, Any]:
+    drawn = [_line(line) for line in lines if line.y]
+    return {"title": title, "meaning": "", "limit": None, "log": False, "lines": drawn}
 
 
 def _line(series: Series) -> dict[str, Any]:

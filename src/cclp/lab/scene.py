@@ -1,4 +1,4 @@
-"""What a page may ask of the playground: checked to the last value, within limits."""
+"""Requests of the playground's page: every value is checked, within limits."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
@@ -12,7 +12,7 @@ from cclp.experiments import toy
 from cclp.loss.graph import SIMILARITIES
 
 MOST_POINTS, MOST_CLASSES, LONGEST_CHAIN, MOST_SKIPPED = 500, 4, 20, 50
-FARTHEST = 1e4  # a coordinate or a weight beyond it has run away
+FARTHEST = 1e4  # a coordinate or a weight beyond it has diverged
 METHODS = ("cclp", "entropy")
 NONE = -1  # of classes: unlabeled, or not known
 
@@ -78,7 +78,7 @@ class Scene:
     Attributes:
         z: points, (N, 2), float64.
         truth: classes, (N,), −1 where not known.
-        labels: what the method is told, (N,), −1 where unlabeled.
+        labels: that the method uses, (N,), −1 where unlabeled.
         classifier: weights of the linear classifier, bias last, (C, 3).
         settings: how they move.
     """

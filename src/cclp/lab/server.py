@@ -1,8 +1,7 @@
-"""The local server of the page: it keeps nothing between two requests, so tabs are strangers.
+"""The local server of the page. It is stateless: a request of the playground holds its whole scene.
 
-Every request of the playground carries its whole scene. The server answers on 127.0.0.1 alone, and
-only to who calls it by that name: a page of another site can neither read from it nor, by a DNS
-name that points here, pretend to be this one.
+The server listens on 127.0.0.1 alone and checks the headers Host and Origin: the page of another
+site cannot read from it, even through a DNS name that points to this machine (DNS rebinding).
 """
 
 import socket
@@ -51,8 +50,8 @@ HEADERS = {
 }
 
 
-class OnlyHere:
-    """Refuses whoever does not call this server by its own name; adds the headers of safety."""
+class LocalOnly:
+    """Refuses requests with another Host or Origin than this server's; adds security headers."""
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self.app = app
@@ -91,9 +90,9 @@ def begin_layout(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_frame(content: dict[str, Any]) -> dict[str, Any]:
-    """``/frame``: a scene, moved on by some steps, with all that is drawn of it."""
-    asked = read_object("request", content, REQUEST)
-    given = {"skip": 0, "edges_of": None, "diagnose": True, **asked}
+    """``/frame``: a scene after some steps, with all that is drawn of it."""
+    requested = read_object("request", content, REQUEST)
+    given = {"skip": 0, "edges_of": None, "diagnose": True, **requested}
     scene = read_scene(given.get("scene"))
     skip = check_integer("skip", given["skip"], least=0)
     if skip > MOST_SKIPPED:
@@ -101,19 +100,19 @@ def make_frame(content: dict[str, Any]) -> dict[str, Any]:
     point = given["edges_of"]
     if point is not None and check_integer("edges_of", point, least=0) >= len(scene.z):
         raise ValueError(f"edges_of must be below {len(scene.z)}, got {point}")
-    found = playground.look(playground.moved(scene, skip), given["diagnose"] is True)
+    found = playground.compute_frame(playground.descend(scene, skip), given["diagnose"] is True)
     return playground.to_json(found, point)
 
 
-def _answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:
-    """An endpoint for a function of the body; what is wrong with it is said in a sentence."""
+def _endpoint(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:
+    """An endpoint for a function of the body; a wrong body is answered with the error message."""
 
     async def endpoint(request: Request) -> Response:
         try:
             content = parse_json(await _body(request))
             return JSONResponse(await run_in_threadpool(function, content))
         except (ValueError, TypeError, OverflowError) as error:
-            return _refusal(error)
+            return _bad_request(error)
 
     return endpoint
 
@@ -127,12 +126,12 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _refusal(error: Exception) -> JSONResponse:
+def _bad_request(error: Exception) -> JSONResponse:
     return JSONResponse({"error": str(error)}, 400)
 
 
 def _open_run(path: Path, data_dir: Path | None) -> "RunView":
-    from cclp.lab.run import RunView  # imports all that training needs: seconds
+    from cclp.lab.run import RunView
 
     return RunView(path, data_dir)
 
@@ -142,14 +141,14 @@ def _run_routes(view: "RunView") -> list[Route]:
         try:
             return JSONResponse(view.summary(request.query_params.get("seen")))
         except (ValueError, OSError) as error:
-            return _refusal(error)
+            return _bad_request(error)
 
     def point(request: Request) -> Response:
         try:
-            asked = request.query_params
-            return JSONResponse(view.point(int(asked["step"]), int(asked["point"])))
+            query = request.query_params
+            return JSONResponse(view.point(int(query["step"]), int(query["point"])))
         except (ValueError, OSError, KeyError) as error:
-            return _refusal(error)
+            return _bad_request(error)
 
     return [Route("/run/summary", summary), Route("/run/point", point)]
 
@@ -158,12 +157,12 @@ def make_app(port: int, run: Path | None = None, data_dir: Path | None = None) -
     """The application.
 
     Args:
-        port: it will be asked on.
+        port: that it will listen on.
         run: a run directory to show.
         data_dir: where its data are now, if they have moved.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if ``run`` is not a run directory.
     """
 
     def page(request: Request) -> Response:
@@ -176,12 +175,12 @@ def make_app(port: int, run: Path | None = None, data_dir: Path | None = None) -
     routes = [
         Route("/", page),
         Route("/about", about),
-        Route("/layout", _answering(begin_layout), methods=["POST"]),
-        Route("/frame", _answering(make_frame), methods=["POST"]),
+        Route("/layout", _endpoint(begin_layout), methods=["POST"]),
+        Route("/frame", _endpoint(make_frame), methods=["POST"]),
         *(_run_routes(view) if view else []),
         *(_file_route(file) for file in sorted(PAGE.iterdir()) if file.stem != "still"),
     ]
-    return OnlyHere(Starlette(routes=routes), port)
+    return LocalOnly(Starlette(routes=routes), port)
 
 
 def _file_route(file: Path) -> Route:
@@ -200,11 +199,11 @@ def serve(
         run: a run directory to show, or None for the playground alone.
         data_dir: where the data of the run are now, if they have moved.
         port: to listen on; 0: any free one.
-        announce: told the address as soon as it can be opened.
+        announce: called with the address as soon as it can be opened.
 
     Raises:
         OSError: if the port is taken.
-        ValueError: if ``run`` is no run directory.
+        ValueError: if ``run`` is not a run directory.
     """
     torch.set_num_threads(1)  # of matrices this small, more only get in each other's way
     # asyncio sends at once (TCP_NODELAY) only where the protocol is named: else 40 ms a frame

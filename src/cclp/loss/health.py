@@ -1,7 +1,7 @@
-"""What the graph of one batch says about training."""
+"""Diagnostics of the graph of one batch."""
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,18 +13,43 @@ from cclp.loss.graph import Similarity, make_metric, similarities
 from cclp.loss.inputs import make_batch
 from cclp.loss.propagation import Propagation, check_propagation, check_smoothing, posteriors
 
+Code = Literal["collapsed", "isolated", "uncertain", "unreachable"]
+LIMITS = {  # beyond them, a warning; by field of GraphHealth
+    "largest_excess": 0.25,
+    "self_transition": 0.9,
+    "posterior_entropy": 0.95,
+    "row_sum_error": 1e-8,
+}
 
-class GraphHealth(NamedTuple):
-    """Diagnostics of one batch: plain numbers, and :meth:`warnings` in words.
+
+class HealthWarning(NamedTuple):
+    """What is wrong with a graph; ``str()`` is the message.
 
     Attributes:
-        self_transition: mean of H_ii. Near 1, points see only themselves.
-        posterior_entropy: mean entropy of Φ_U over ln C. Near 1, labels do not spread.
+        code: of the kind: one class holds most of the unlabeled mass ("collapsed"), points reach
+            only themselves ("isolated"), posteriors are near uniform ("uncertain"), points reach
+            no label ("unreachable").
+        message: a sentence or two: the value, and what to do.
+    """
+
+    code: Code
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class GraphHealth(NamedTuple):
+    """Diagnostics of one batch: plain numbers, and :meth:`warnings`.
+
+    Attributes:
+        self_transition: mean of H_ii. Near 1, points reach only themselves.
+        posterior_entropy: mean entropy of Φ_U over ln C. Near 1, posteriors are uniform.
         smallest_class_mass: of the classes with a label in the batch, relative to equal masses.
-        largest_class_mass: the same, largest. Far above 1, one class swallows the batch.
+        largest_class_mass: the same, largest. Far above 1, the batch collapses into one class.
         largest_excess: what a class holds of the unlabeled mass beyond its share of the labels and
-            beyond chance (three standard deviations), relative to what is left to hold. Near 1, one
-            class swallows the batch.
+            beyond chance (three standard deviations), relative to what is left to hold. Near 1, the
+            batch collapses into one class.
         row_sum_error: largest |row sum − 1| of Φ_U before rows were normalised (harmonic only).
         distance_to_ideal: the loss minus the entropy of T, its smallest possible value for these
             posteriors. It is 0 for compact clusters even if they are the wrong ones.
@@ -38,37 +63,39 @@ class GraphHealth(NamedTuple):
     row_sum_error: float
     distance_to_ideal: float
 
-    def warnings(self) -> list[str]:
-        """What is wrong and what to do about it, a sentence or two each. Empty if all is well."""
-        found = []
-        if self.largest_excess > 0.25:
-            found.append(
-                f"One class may be swallowing the batch: its mass is "
+    def warnings(self) -> list[HealthWarning]:
+        """What is wrong and what to do about it: one for each of :data:`LIMITS` that is passed."""
+        known: dict[str, tuple[Code, str]] = {
+            "largest_excess": (
+                "collapsed",
+                f"One class may be taking over the batch: its mass is "
                 f"{self.largest_class_mass:.1f} times that of a balanced one, far beyond its share "
                 "of the labels. Unless the unlabeled data are that unbalanced, lower the learning "
-                "rate or the weight of the loss, or train on labels alone first."
-            )
-        if self.self_transition > 0.9:
-            found.append(
-                f"Points see little but themselves (mean self-transition "
+                "rate or the weight of the loss, or begin with a supervised warm-up.",
+            ),
+            "self_transition": (
+                "isolated",
+                f"Points reach little but themselves (mean self-transition "
                 f"{self.self_transition:.2f}): embeddings are too large for this similarity. "
                 "Unless that passes with the first steps, raise the temperature or bandwidth, or "
-                "use similarity='cosine'."
-            )
-        if self.posterior_entropy > 0.95:
-            found.append(
-                f"Labels do not spread (entropy of the propagated labels is "
-                f"{self.posterior_entropy:.0%} of uniform): the embedding does not separate "
+                "use similarity='cosine'.",
+            ),
+            "posterior_entropy": (
+                "uncertain",
+                f"Propagated labels are almost uniform (their entropy is "
+                f"{self.posterior_entropy:.0%} of the largest): the embedding does not separate "
                 "classes yet. Normal early in training; later, put more labels into the batch or "
-                "lower the temperature or bandwidth."
-            )
-        if self.row_sum_error > 1e-8:
-            found.append(
+                "lower the temperature or bandwidth.",
+            ),
+            "row_sum_error": (
+                "unreachable",
                 f"Some unlabeled points hardly ever reach a label (row sums of propagated labels "
                 f"off by {self.row_sum_error:.0e}): their labels are close to the mean label. "
-                "Raise the temperature or bandwidth, or put more labels into the batch."
-            )
-        return found
+                "Raise the temperature or bandwidth, or put more labels into the batch.",
+            ),
+        }
+        values = self._asdict()
+        return [HealthWarning(*known[name]) for name in LIMITS if values[name] > LIMITS[name]]
 
 
 @torch.no_grad()
@@ -98,7 +125,7 @@ def graph_health(
         TypeError, ValueError: for a wrong argument, which is named.
 
     Examples:
-        One class has swallowed the unlabeled points; the loss does not see it, the masses do.
+        One class has taken over the unlabeled points: the masses show it, the loss does not.
 
         >>> import torch
         >>> z_labeled = torch.tensor([[4.0, 0.0], [0.0, 4.0]])
@@ -106,8 +133,8 @@ def graph_health(
         ...     z_labeled, torch.tensor([0, 1]), z_labeled[1:].repeat(98, 1), num_classes=2)
         >>> round(health.distance_to_ideal, 3), round(health.largest_class_mass, 2)
         (0.0, 1.98)
-        >>> print(health.warnings()[0].split(":")[0])
-        One class may be swallowing the batch
+        >>> [warning.code for warning in health.warnings()]
+        ['collapsed']
     """
     check_integer("chain_steps", chain_steps, least=1)
     check_propagation(propagation)

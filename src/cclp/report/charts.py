@@ -114,12 +114,12 @@ def line_chart(
 
     Args:
         series: the lines.
-        label: what the chart shows, for those who do not see it; what it says is added.
+        label: what the chart shows, for those who do not see it; first and last values are added.
         y_label: of the axis, with its unit.
         unit: written after values.
         decades: if any, the axis of values is logarithmic, and spans so many at most.
         top: the axis goes up to this at least; None: as far as the values do.
-        limit: a dashed line: beyond it, worry.
+        limit: a dashed line: beyond it there is a warning.
         dots: whether values are marked.
         size: width and height; the page scales it to the room there is.
     """
@@ -150,12 +150,12 @@ def line_chart(
             for s in kept
         ],
     }  # fmt: skip
-    said = "; ".join(_in_words(s, unit) for s in series)
+    summary = "; ".join(_in_words(s, unit) for s in series)
     return Markup(
         '<svg class="chart" viewBox="0 0 {} {}" role="img" tabindex="0" aria-label="{}" '
         'data-chart="{}">{}<line class="cursor" y1="{}" y2="{}"/></svg>'
     ).format(
-        width, height, f"{label}. {said}.", json.dumps(data, separators=(",", ":")),
+        width, height, f"{label}. {summary}.", json.dumps(data, separators=(",", ":")),
         Markup("").join(parts), TOP, height - BOTTOM,
     )  # fmt: skip
 

@@ -9,8 +9,9 @@ from cclp.experiments.tables import TABLES, refresh
 from cclp.files import write_bytes
 from cclp.report.figures import house_style, png, svg
 from cclp.report.overhead_figure import overhead_figures
-from cclp.report.page import flat, render
+from cclp.report.page import render
 from cclp.report.pictures import data_uri
+from cclp.report.summary import flat
 from cclp.report.table_figures import ablation_figures, table1_figures
 from cclp.report.toy_figures import circles_figures, moons_figures
 
@@ -105,7 +106,7 @@ EXPERIMENTS = {
 
 
 def write_figures(out: Path) -> None:
-    """BatchIndices the figures of an experiment into its directory, SVG and PNG, and the animation.
+    """Draw the figures of an experiment into its directory, SVG and PNG, and the animation.
 
     Raises:
         ValueError: if the directory holds no finished experiment, or is damaged.

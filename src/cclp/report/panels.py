@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cclp.data.published.formats import read_npz
+from cclp.data.npz import read_npz
 from cclp.report.figures import png
 
 if TYPE_CHECKING:

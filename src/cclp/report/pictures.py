@@ -11,7 +11,7 @@ from PIL import Image
 
 from cclp.report.charts import shorten
 from cclp.report.projection import fit_square, project
-from cclp.report.read import Embedding, Floats
+from cclp.runs.arrays import Embedding, Floats
 
 PICTURE, MARGIN = 1000, 25
 NAMED = 25  # classes at most that are named in the picture

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cclp.report.read import Floats, Ints
+from cclp.runs.arrays import Floats, Ints
 
 RIDGE = 1e-2  # relative to the mean square of the class means
 
@@ -15,7 +15,7 @@ def project(z: Floats, predicted: Ints) -> tuple[Floats, str]:
         predicted: classes at the last step, (P,).
 
     Returns:
-        Points, (T, P, 2), and a sentence that says how they were made.
+        Points, (T, P, 2), and a sentence on how they were made.
     """
     z = z - z.mean(1, keepdims=True)  # the whole cloud may drift: that is nothing to see
     last = z[-1]

@@ -3,14 +3,14 @@
   const tip = document.getElementById("tip");
   const still = matchMedia("(prefers-reduced-motion: reduce)");
 
-  function say(text, x, y) {
+  function showTip(text, x, y) {
     tip.textContent = text;
     tip.hidden = false;
     const box = tip.getBoundingClientRect();
     tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - box.width - 4)) + "px";
     tip.style.top = (y - box.height - 12 < 4 ? y + 16 : y - box.height - 12) + "px";
   }
-  const hush = () => { tip.hidden = true; };
+  const hideTip = () => { tip.hidden = true; };
 
   function nearest(values, x) {
     let low = 0, high = values.length - 1;
@@ -37,10 +37,10 @@
       const lines = chart.series.filter((s) => s.x.length && step <= s.x[s.x.length - 1])
         .map((s) => `${s.name}: ${s.y[nearest(s.x, step)]}${chart.unit}`);
       const box = svg.getBoundingClientRect();
-      say(`step ${step.toLocaleString("en")}\n${lines.join("\n")}`,
+      showTip(`step ${step.toLocaleString("en")}\n${lines.join("\n")}`,
         box.left + place / width * box.width, y ?? box.top + box.height / 3);
     };
-    const leave = () => { cursor.style.visibility = "hidden"; hush(); };
+    const leave = () => { cursor.style.visibility = "hidden"; hideTip(); };
     svg.addEventListener("pointermove", (event) => {
       const box = svg.getBoundingClientRect();
       const place = (event.clientX - box.left) / box.width * width;
@@ -132,11 +132,11 @@
       if (i < 0) return;
       const predicted = data.predicted[Math.round(now)][i];
       const true_class = data.y[i] < 0 ? "unknown" : data.classes[data.y[i]];
-      say(`training point ${data.index[i]}${data.labeled[i] ? ", labeled" : ""}\n` +
+      showTip(`training point ${data.index[i]}${data.labeled[i] ? ", labeled" : ""}\n` +
         `true class: ${true_class}\npredicted: ${data.classes[predicted]}`,
         event.clientX, event.clientY);
     });
-    root.querySelector(".points").addEventListener("pointerleave", hush);
+    root.querySelector(".points").addEventListener("pointerleave", hideTip);
     root.querySelector(".controls").hidden = last === 0;
     draw(last);
   }

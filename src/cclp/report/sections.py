@@ -1,65 +1,20 @@
-"""The sections of a run: from what it recorded to what the template shows."""
+"""The sections of a report: from what a run recorded to what the template shows."""
 
 import math
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from cclp.report.charts import Series, line_chart, shorten
 from cclp.report.pictures import embedding_picture, png
-from cclp.report.read import Predictions, RunRecord
+from cclp.runs.arrays import Predictions
+from cclp.runs.record import RunRecord
 
 NOT_TERMS = ("step", "loss", "learning_rate", "step_seconds", "seconds", "error")
-MATRIX = 25  # classes at most; beyond, a list of confusions says more
-
-# Title, fields of GraphHealth with their names, how to draw them, what they mean.
-HEALTH: list[tuple[str, dict[str, str], dict[str, Any], str]] = [
-    (
-        "Self-transition",
-        {"self_transition": "mean of H_ii"},
-        {"top": 1, "limit": 0.9},
-        "How likely a step on the graph stays where it is. Near 1, points see only themselves and "
-        "learn nothing from neighbours. Worry above 0.9 after the first steps.",
-    ),
-    (
-        "Entropy of propagated labels",
-        {"posterior_entropy": "entropy / ln C"},
-        {"top": 1, "limit": 0.95},
-        "At 0 each unlabeled point has one class for certain, at 1 all classes alike. High is "
-        "normal early. Worry if it stays above 0.95: labels do not spread.",
-    ),
-    (
-        "Class masses",
-        {"smallest_class_mass": "smallest", "largest_class_mass": "largest"},
-        {},
-        "What the smallest and the largest class hold of the batch, relative to equal shares. Near "
-        "1 is balanced. Worry if the largest grows far above 1 and the data are not so unbalanced.",
-    ),
-    (
-        "Largest excess",
-        {"largest_excess": "excess"},
-        {"top": 0.5, "limit": 0.25},
-        "What a class holds of the unlabeled mass beyond its share of the labels and beyond "
-        "chance. Worry above 0.25: one class may be swallowing the batch.",
-    ),
-    (
-        "Row-sum error",
-        {"row_sum_error": "|row sum − 1|"},
-        {"decades": 18, "limit": 1e-8},
-        "How far the propagated labels of a point were from summing to one before they were "
-        "normalised. Worry above 1e−8: some points hardly ever reach a label.",
-    ),
-    (
-        "Distance to ideal",
-        {"distance_to_ideal": "loss − entropy of T"},
-        {},
-        "The CCLP loss minus its smallest possible value for these labels. At 0 clusters are "
-        "compact, even if they are the wrong ones. Worry if it rises for good.",
-    ),
-]
+MATRIX = 25  # classes at most; beyond, a list of confusions is clearer
 
 
 def curve(run: RunRecord, key: str, name: str = "", colour: str = "k0") -> Series:
@@ -68,24 +23,28 @@ def curve(run: RunRecord, key: str, name: str = "", colour: str = "k0") -> Serie
     return Series(name or key, colour, [m["step"] for m in lines], [m[key] for m in lines])
 
 
+def error_curve(run: RunRecord, name: str = "error", colour: str = "k0") -> Series:
+    """The error in per cent."""
+    errors = curve(run, "error", name, colour)
+    return Series(name, colour, errors.x, [100 * value for value in errors.y])
+
+
 def error_chart(
     runs: Iterable[tuple[RunRecord, str, str]], size: tuple[int, int] = (480, 270)
-) -> Markup:
-    """The error of runs with their names and colours, in per cent."""
-    lines = []
-    for run, name, colour in runs:
-        errors = curve(run, "error", name, colour)
-        lines.append(Series(name, colour, errors.x, [100 * v for v in errors.y]))
+) -> Markup | None:
+    """The error of runs with their names and colours; None if none has recorded any."""
+    lines = [line for line in (error_curve(*run) for run in runs) if line.y]
+    if not lines:
+        return None
     return line_chart(lines, label="Error", y_label="error, %", unit=" %", dots=True, size=size)
 
 
 def overlay(records: list[RunRecord], names: list[str]) -> dict[str, Any]:
     """The error curves of all runs in one chart."""
     runs = [(run, name, f"k{i}") for i, (run, name) in enumerate(zip(records, names, strict=True))]
-    runs = [(run, name, colour) for run, name, colour in runs if curve(run, "error").y]
     return {
-        "chart": error_chart(runs, (480, 250)) if runs else None,
-        "legend": [(name, colour) for _, name, colour in runs],
+        "chart": error_chart(runs, (480, 250)),
+        "legend": [(name, colour) for run, name, colour in runs if curve(run, "error").y],
     }
 
 
@@ -215,67 +174,3 @@ def mistakes_section(run: RunRecord) -> dict[str, Any]:
             }
         )
     return {"images": predictions.images is not None, "all": found}
-
-
-class HealthWarnings(NamedTuple):
-    """Warnings of the graph: at its last diagnosis, and with their steps those that have passed."""
-
-    last: int
-    now: list[str]
-    passed: list[tuple[int, str]]
-
-
-def health_warnings(run: RunRecord) -> HealthWarnings | None:
-    """What the diagnostics of a run say in words; None if there are none."""
-    from cclp.loss.health import GraphHealth  # imports torch
-
-    lines = [line for line in run.metrics if any(key.startswith("health/") for key in line)]
-    if not lines:
-        return None
-    latest: dict[str, tuple[int, str]] = {}
-    for line in lines:
-        health = GraphHealth(
-            *(line.get(f"health/{name}", math.nan) for name in GraphHealth._fields)
-        )
-        for warning in health.warnings():
-            kind = " ".join(warning.split()[:4])  # before its numbers
-            latest[kind] = (int(line["step"]), warning)
-    last = int(lines[-1]["step"])
-    now = [text for step, text in latest.values() if step == last]
-    return HealthWarnings(last, now, [found for found in latest.values() if found[0] < last])
-
-
-def health_section(run: RunRecord) -> dict[str, Any] | None:
-    """Charts of the diagnostics, and their warnings in words: now, and those that have passed."""
-    warnings = health_warnings(run)
-    if warnings is None:
-        return None
-    charts = []
-    for title, fields, options, meaning in HEALTH:
-        series = [
-            curve(run, f"health/{field}", name, f"k{i}")
-            for i, (field, name) in enumerate(fields.items())
-        ]
-        if not any(s.y for s in series):
-            continue
-        charts.append(
-            {
-                "title": title,
-                "chart": line_chart(
-                    series,
-                    label=title,
-                    y_label=series[0].name if len(series) == 1 else "relative mass",
-                    dots=True,
-                    size=(340, 200),
-                    **options,
-                ),
-                "legend": [(s.name, s.colour) for s in series] if len(series) > 1 else [],
-                "meaning": meaning,
-            }
-        )
-    return {
-        "last": warnings.last,
-        "warnings": warnings.now,
-        "passed": warnings.passed,
-        "charts": charts,
-    }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cclp.experiments.descents import IDEAL, by_case, course_file
 from cclp.report.figures import plain
 from cclp.report.panels import BLUE, COLOURS, RED, SUPERVISED, Course, draw_panel, film
+from cclp.runs.upgrade import upgrade_warning
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,12 +138,10 @@ def _large_step(course: Course, record: dict[str, Any]) -> "Figure":
         title = f"iteration {course.iteration[frame]}: loss {course.loss[frame]:.2f}"
         draw_panel(axis, course, frame, title, arrows=iteration < 200, window=course.window(1))
     mass = record["largest_class_mass"]
-    said = (
-        record["warnings"][0].split(". ")[0] if record["warnings"] else "graph_health says nothing"
-    )
+    codes = ", ".join(map(upgrade_warning, record["warnings"]))
     figure.supxlabel(
         f"Step 1.0 instead of 0.05: one class ends with {mass:.0f} of {len(course.classes)} "
-        f"points.\ngraph_health: “{said}.”",
+        f"points.\nWarning of graph_health: {codes or 'none'}.",
         fontsize=8,
     )
     return figure

@@ -105,9 +105,9 @@ class WriteMetrics(Callback):
                 continue
             values |= {f"health/{name}": value for name, value in health._asdict().items()}
             for warning in health.warnings():
-                if getattr(warning, "code", warning) not in self.warned:
+                if warning.code not in self.warned:
                     self.report.warn(f"Step {result.done}: {warning}")
-                self.warned.add(getattr(warning, "code", warning))
+                self.warned.add(warning.code)
         return values
 
     def close(self) -> None:

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cclp.files import parse_json, trouble_named, write_bytes, write_json
-from cclp.runs.upgrade import upgrade_config
-from cclp.training.config import Config
 
 if TYPE_CHECKING:
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
@@ -126,32 +124,6 @@ def _never_overwritten(out: Path) -> ValueError:
         f"{out} exists and is never overwritten: choose another --out, or resume it by "
         f"cclp train --resume {shlex.quote(str(out))}"
     )
-
-
-def read_run(out: Path) -> tuple[dict[str, Any], Config]:
-    """The content of ``config.json``, and the configuration in it.
-
-    Raises:
-        ValueError: if this is not a run directory, or the file is damaged.
-    """
-    about = read_json(out, "config.json")
-    try:
-        return about, Config.from_json(upgrade_config(about["config"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
-
-
-def read_json(out: Path, name: str) -> dict[str, Any]:
-    """A JSON file of a run directory."""
-    try:
-        content = parse_json((out / name).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"{out} is not a run directory: it has no {name}") from None
-    except ValueError as error:
-        raise ValueError(f"{out / name} is damaged: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{out / name} is damaged: expected an object of JSON")
-    return content
 
 
 def tensorboard(out: Path, done: int) -> "TensorBoardLogger":

@@ -12,7 +12,7 @@ from cclp.checks import refuse_options
 from cclp.data.dataset import Dataset, InputSpec
 from cclp.data.load import load
 from cclp.data.normalize import ZScore
-from cclp.data.user.folder import read_samples
+from cclp.data.user.load import read_samples
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import does_not_fit, load_checkpoint

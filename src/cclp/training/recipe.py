@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cclp.checks import check_integer, check_number
-from cclp.data.load import Kind
+from cclp.data.dataset import Kind
 from cclp.data.published.catalog import CATALOG
 from cclp.methods import method_parts
 from cclp.nets.registry import check_net

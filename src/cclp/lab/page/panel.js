@@ -1,4 +1,4 @@
-// One picture: its scene, what the server said of it, and its history.
+// One picture: its scene, the server's last frame of it, and its history.
 
 import { ask, colours } from "./common.js";
 import { View, drawScene } from "./picture.js";

@@ -11,6 +11,12 @@ import { fromSlider, makeLogarithmic, toSlider } from "./slider.js";
 const NOISE = { moons: 0.05, circles: 0.02, ambiguous: 0.03, blobs: 0.25 };
 const CHARTED = 4; // charts are drawn every so many frames while playing
 const MOST = 500, LAST = 5000; // points; steps, then it pauses
+const WARNINGS = { // in short, by code; the whole message is the tooltip
+  collapsed: "One class may be taking over the batch.",
+  isolated: "Points reach little but themselves.",
+  uncertain: "Propagated labels are almost uniform.",
+  unreachable: "Some points hardly ever reach a label.",
+};
 const COMPARED = {
   none: [{}],
   steps: [{ method: "cclp", chain_steps: 1 }, { method: "cclp", chain_steps: 10 }],
@@ -36,7 +42,7 @@ const settingsOf = (panel) => ({ ...situation.settings, ...COMPARED[situation.co
 // Side by side, of the two methods each picture has the force that moves it.
 const shownIn = (panel) => situation.compare !== "method" ? situation.show
   : { ...situation.show, [settingsOf(panel).method === "cclp" ? "entropy" : "cclp"]: false };
-const say = (text) => { byId("message").textContent = text; };
+const showMessage = (text) => { byId("message").textContent = text; };
 
 function begin() {
   playing = false;
@@ -54,9 +60,9 @@ function setStart({ points, truth, labels, classifier }) {
   for (const panel of panels) panel.begin(start);
 }
 
-// One thing after the other; what goes wrong is said.
+// One action after the other; an error is shown.
 function inTurn(action) {
-  work = work.then(action).catch((error) => say(error.message));
+  work = work.then(action).catch((error) => showMessage(error.message));
   return work;
 }
 
@@ -142,7 +148,7 @@ const act = {
   },
   drop: refresh,
   add(place) {
-    if (start.points.length >= MOST) return say(`There is room for ${MOST} points.`);
+    if (start.points.length >= MOST) return showMessage(`There is room for ${MOST} points.`);
     start.points.push([...place]);
     edit((panel) => panel.add([...place]));
   },
@@ -199,9 +205,9 @@ function keys(id, names) {
   }));
 }
 
-// What the pictures say in words.
+// The pictures in words.
 function report() {
-  const found = new Set();
+  const found = new Map();
   for (const panel of shown()) {
     const { method, chain_steps } = settingsOf(panel), { accuracy, warnings } = panel.frame;
     panel.figure.querySelector(".name").textContent = method === "cclp" ? `CCLP, S = ${chain_steps}` : "Entropy";
@@ -210,13 +216,13 @@ function report() {
     const point = describe(panel);
     panel.figure.querySelector(".readout").textContent = point;
     panel.canvas.setAttribute("aria-label", `${count(panel.scene)}, ${score}. ${point}`.trim());
-    warnings.forEach((warning) => found.add(warning));
+    for (const { code, message } of warnings) if (!found.has(code)) found.set(code, message);
   }
   byId("iteration").value = shown()[0].iteration;
-  const [first] = found;
+  const [first] = found.keys();
   const full = panels[0].iteration >= LAST ? `Paused after ${LAST} steps.` : "";
-  say(full || (first ? first.split(": ")[0] + "." : ""));
-  byId("message").title = [...found].join(" ");
+  showMessage(full || (WARNINGS[first] ?? ""));
+  byId("message").title = [...found.values()].join(" ");
 }
 
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
@@ -245,7 +251,7 @@ function keepAddress() {
   timer = setTimeout(() => history.replaceState(null, "", `#${toLink(current())}`), 200);
 }
 
-// The server is asked first: what a link says may be anything.
+// The server checks it first: a link may hold anything.
 function open() {
   return inTurn(async () => {
     const given = fromLink(location.hash);
@@ -261,7 +267,7 @@ function open() {
   }).then(fillForm).then(() => start ? refresh() : beginAnyway());
 }
 
-const beginAnyway = () => begin().then(() => say("The link cannot be used: this is the beginning."));
+const beginAnyway = () => begin().then(() => showMessage("The link cannot be used: this is the beginning."));
 
 const button = (id, text) => { byId(id).textContent = text; };
 

@@ -1,4 +1,4 @@
-// A training run: its curves, and its embedding over time. Looks again while it is going on.
+// A training run: its curves, and its embedding over time. Polls until the run is finished.
 
 import { ask, byId, colours, element, followTheme, surface } from "./common.js";
 import { drawChart, short } from "./chart.js";
@@ -11,7 +11,7 @@ function colour(c) {
   return c < 0 ? colours.open : run.colours[document.documentElement.dataset.theme][c];
 }
 
-async function look() {
+async function poll() {
   try {
     const found = await ask(`run/summary?seen=${run?.version ?? ""}`);
     if (found.version !== run?.version) show(found);
@@ -19,7 +19,7 @@ async function look() {
   } catch (error) {
     byId("message").textContent = error.message;
   }
-  if (!run?.finished) setTimeout(look, EVERY);
+  if (!run?.finished) setTimeout(poll, EVERY);
 }
 
 function show(found) {
@@ -27,7 +27,7 @@ function show(found) {
   const chosenIndex = chosen === null ? null : run.embedding.index[chosen];
   run = found;
   byId("what").textContent = run.what;
-  byId("outcome").textContent = run.finished ? run.outcome : `${run.outcome}. Now at step ${run.step} of ${run.steps}.`;
+  byId("outcome").textContent = run.finished ? run.outcome : `${run.outcome}. Now at step ${run.step} of ${run.max_steps}.`;
   byId("how").textContent = run.embedding?.how ?? "No embedding is recorded yet: the first comes with the first evaluation.";
   slider.max = Math.max(0, (run.embedding?.steps.length ?? 1) - 1);
   if (atEnd) slider.value = slider.max;
@@ -49,7 +49,7 @@ function showClasses() {
 
 function showWarnings() {
   byId("warnings").hidden = !run.warnings.length;
-  byId("warnings").replaceChildren(...run.warnings.map((text) => element("p", text)));
+  byId("warnings").replaceChildren(...run.warnings.map(({ message }) => element("p", message)));
 }
 
 function makeCharts() {
@@ -79,7 +79,7 @@ function draw() {
     drawChart(chart, {
       label: title, log, low: log ? undefined : 0, cursor: step, named: true,
       lines: lines.map((line, i) => ({ ...line, colour: colours[names[i % names.length]] })),
-      marks: limit === null ? [] : [{ value: limit, name: "worry" }],
+      marks: limit === null ? [] : [{ value: limit, name: "limit" }],
     });
   });
 }
@@ -248,4 +248,4 @@ byId("by").addEventListener("change", draw);
 byId("play").addEventListener("click", play);
 new ResizeObserver(draw).observe(document.querySelector("main"));
 followTheme(byId("theme"), () => { if (run) { showClasses(); draw(); } });
-look();
+poll();

@@ -1,4 +1,4 @@
-// The pictures as one PNG file, each under a line that says what it is.
+// The pictures as one PNG file, each under a line of text.
 
 import { colours, element } from "./common.js";
 

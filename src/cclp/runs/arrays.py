@@ -1,0 +1,154 @@
+"""The arrays of a run directory: embeddings over time, and the last predictions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclp.data.npz import read_npz
+
+FRAMES = 40  # of an embedding at most: more make the page heavy and show no more
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The same P points at T steps.
+
+    Attributes:
+        steps: T of them, ascending.
+        z: (T, P, F), finite.
+        predicted: class indices, (T, P).
+        y: class indices, (P,); −1 if unknown.
+        labeled: whether training saw the class, (P,).
+        index: of the points in the training set, (P,).
+        recorded: how many steps the directory holds; T of them were read.
+    """
+
+    steps: list[int]
+    z: Floats
+    predicted: Ints
+    y: Ints
+    labeled: NDArray[np.bool_]
+    index: Ints
+    recorded: int
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions of the trained net for N samples.
+
+    Attributes:
+        y, predicted: class indices, (N,).
+        probability: of the predicted class, (N,).
+        mistakes: indices of the most confident ones, (K,).
+        names: of those, K of them.
+        images: of those, (K, 1 or 3, H, W); None if they are no images.
+    """
+
+    y: Ints
+    predicted: Ints
+    probability: Floats
+    mistakes: Ints
+    names: list[str]
+    images: NDArray[np.uint8] | None
+
+
+def _load(file: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Arrays of an npz file, these among them."""
+    arrays = read_npz(file)
+    for name in names:
+        if name not in arrays:
+            raise ValueError(f"{file} is damaged: expected an array {name!r}")
+    return arrays
+
+
+def _check(file: Path, name: str, array: NDArray[Any], kinds: str, *shape: int) -> None:
+    """``kinds`` are letters of numpy.dtype.kind; a −1 in the shape fits any length."""
+    fits = array.ndim == len(shape) and all(
+        n in (-1, m) for n, m in zip(shape, array.shape, strict=True)
+    )
+    if array.dtype.kind not in kinds or not fits:
+        raise ValueError(
+            f"{file} is damaged: expected {name!r} of shape {shape}, "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+
+
+def read_embedding(folder: Path) -> Embedding | None:
+    """The embeddings of ``embedding/STEP.npz``; None if there are none that are finite.
+
+    Raises:
+        ValueError: if a file is damaged. It is named.
+    """
+    files = sorted(
+        (file for file in folder.glob("*.npz") if file.stem.isdecimal()), key=lambda f: int(f.stem)
+    )
+    if not files:
+        return None
+    chosen = np.unique(np.linspace(0, len(files) - 1, FRAMES).round().astype(int))
+    frames: list[dict[str, NDArray[Any]]] = []
+    steps = []
+    for file in (files[i] for i in chosen):
+        arrays = _load(file, ("z", "predicted", "y", "labeled", "index"))
+        _check(file, "z", arrays["z"], "f", *(frames[0]["z"].shape if frames else (-1, -1)))
+        for name, kinds in (("predicted", "iu"), ("y", "iu"), ("index", "iu"), ("labeled", "b")):
+            _check(file, name, arrays[name], kinds, len(arrays["z"]))
+        if np.isfinite(arrays["z"]).all() and arrays["z"].size:
+            frames.append(arrays)
+            steps.append(int(file.stem))
+    if not frames:
+        return None
+    last = frames[-1]
+    return Embedding(
+        steps=steps,
+        z=np.stack([frame["z"] for frame in frames]).astype(np.float64),
+        predicted=np.stack([frame["predicted"] for frame in frames]).astype(np.int64),
+        y=last["y"].astype(np.int64),
+        labeled=last["labeled"],
+        index=last["index"].astype(np.int64),
+        recorded=len(files),
+    )
+
+
+def read_predictions(file: Path) -> Predictions | None:
+    """The content of ``predictions.npz``; None if the file is not there.
+
+    Raises:
+        ValueError: if it is damaged. It is named.
+    """
+    if not file.exists():
+        return None
+    arrays = _load(file, ("y", "predicted", "probability", "mistakes", "mistake_names"))
+    _check(file, "y", arrays["y"], "iu", -1)
+    _check(file, "mistakes", arrays["mistakes"], "iu", -1)
+    count, few = len(arrays["y"]), len(arrays["mistakes"])
+    _check(file, "predicted", arrays["predicted"], "iu", count)
+    _check(file, "probability", arrays["probability"], "f", count)
+    _check(file, "mistake_names", arrays["mistake_names"], "U", few)
+    if few and not (0 <= arrays["mistakes"].min() and arrays["mistakes"].max() < count):
+        raise ValueError(f"{file} is damaged: 'mistakes' must be indices below {count}")
+    images = arrays.get("mistake_inputs")
+    if images is not None:
+        if len(images) != few:
+            raise ValueError(f"{file} is damaged: {few} mistakes, but {len(images)} inputs of them")
+        if (
+            images.dtype != np.uint8
+            or images.ndim != 4
+            or images.shape[1] not in (1, 3)
+            or not images.size
+        ):
+            images = None
+    return Predictions(
+        y=arrays["y"].astype(np.int64),
+        predicted=arrays["predicted"].astype(np.int64),
+        probability=arrays["probability"].astype(np.float64),
+        mistakes=arrays["mistakes"].astype(np.int64),
+        names=[str(name) for name in arrays["mistake_names"]],
+        images=images,
+    )
