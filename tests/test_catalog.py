@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import time
@@ -25,6 +24,7 @@ from cclp.data.published import catalog, fetch
 from cclp.data.published.catalog import CATALOG, fetch_published, location, verify_published
 from cclp.data.published.fetch import Archive, Installed, Npm, Source, Web
 from cclp.progress import Reporter
+from tests import children
 from tests.runs import cifar, idx, png, svhn, write_mnist
 from tests.test_cli import call
 
@@ -380,11 +380,8 @@ class Server:
     """Serves a folder on this machine, slowly if asked to."""
 
     def __init__(self, folder: Path, pause: float = 0.0) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, str(folder), str(pause)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, "-c", SERVER, str(folder), str(pause)]
+        self.process = children.start(command, stderr=None)
         assert self.process.stdout is not None
         self.base = f"http://127.0.0.1:{self.process.stdout.readline().strip()}/"
 
@@ -392,8 +389,7 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
+        children.end(self.process)
 
 
 @pytest.fixture
@@ -443,7 +439,7 @@ def test_a_killed_download_leaves_nothing_and_two_at_once_both_succeed(
     pairs = [f"{file}={CATALOG['mnist'].files[file]}" for file in mnist]
     with Server(tmp_path / "www", pause=0.03) as server:
         arguments = [sys.executable, "-c", FETCH, server.base, str(tmp_path / "data"), *pairs]
-        killed = subprocess.Popen(arguments)
+        killed = children.start(arguments, stdout=None, stderr=None)
         for _ in range(2000):  # until the first bytes of the first file are there
             if any(p.stat().st_size for p in (tmp_path / "data").rglob("*") if p.is_file()):
                 break
@@ -453,7 +449,7 @@ def test_a_killed_download_leaves_nothing_and_two_at_once_both_succeed(
         killed.wait()
         assert not list((tmp_path / "data").glob(f"{name}*"))
 
-        two = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        two = [children.start(arguments, stderr=None) for _ in range(2)]
         for process in two:
             assert process.communicate(timeout=60)[0] == f"['{server.base}']\n"
             assert process.returncode == 0
