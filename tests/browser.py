@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,8 @@ from typing import NoReturn
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests import children
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 expect.set_options(timeout=60_000)  # of a busy machine; what is there is seen at once
@@ -20,18 +21,12 @@ expect.set_options(timeout=60_000)  # of a busy machine; what is there is seen a
 def server(*arguments: str) -> Iterator[str]:
     """``cclp lab`` as a process of its own; gives its address."""
     command = [sys.executable, "-m", "cclp", "lab", "--no-browser", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
-            assert found
-            yield found[0]
-        finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with children.ended():
+        process = children.start(command, stderr=None)
+        assert process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+        assert found
+        yield found[0]
 
 
 @contextmanager

@@ -1,13 +1,25 @@
-"""No test reaches for the network, for the user's cache, or for what the machine has installed."""
+"""No test reaches for the network, for the user's cache, or for what the machine has installed.
+
+No process that a test starts outlives it, or ignores Ctrl-C because the tests were started so.
+"""
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cclp.training.amx import avoid_broken_amx
+from tests import children
 
 avoid_broken_amx()  # before any test has oneDNN read its limits
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGTERM, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:  # children would ignore it too
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +34,12 @@ def offline_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "npm").write_text("#!/bin/sh\necho 'npm error network is unreachable' >&2\nexit 1\n")
     (folder / "npm").chmod(0o755)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def children_end_with_their_test() -> Iterator[None]:
+    with children.ended():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests import children
 
 
 class Ended(NamedTuple):
@@ -27,16 +30,10 @@ class Ended(NamedTuple):
 
 
 class Forks:
-    """The test's side."""
+    """The test's side; the program ends with what :func:`tests.children.ended` says."""
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.forks"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        self.process = _start()
 
     def start(self, *arguments: str, **conditions: Any) -> int:
         """Start ``cclp ARGUMENTS`` under the conditions of :func:`_prepare`; returns its pid."""
@@ -51,16 +48,27 @@ class Forks:
         """Start a command and wait."""
         return self.wait(self.start(*arguments, **conditions))
 
-    def close(self) -> None:
-        """End the program, when all that it started has ended."""
-        self.process.communicate(timeout=60)
-
     def _order(self, order: dict[str, Any]) -> Any:
+        if self.process.poll() is not None:
+            self.process = _start()
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        try:
+            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.flush()
+            return json.loads(self.process.stdout.readline())
+        except BaseException:  # the test ran out of time: the next order must not get this answer
+            children.end(self.process)
+            raise
+
+
+def _start() -> children.Child:
+    return children.start(
+        [sys.executable, "-m", "tests.forks"],
+        stdin=subprocess.PIPE,
+        stderr=None,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
 
 
 def _main() -> None:
@@ -113,6 +121,7 @@ def _prepare(
     clock: float | None = None,
     signal_at: tuple[int, int, str] | None = None,
     no_network: bool = False,
+    ignoring_sigint: bool = False,
 ) -> None:
     """Conditions that a command runs under.
 
@@ -123,7 +132,10 @@ def _prepare(
         signal_at: (signal, n, folder): the process gets the signal when it opens, renames or
             removes a file of the folder to write it for the n-th time.
         no_network: whoever asks for a socket fails.
+        ignoring_sigint: as a shell script starts a command in the background.
     """
+    if ignoring_sigint:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
     if as_anyone and os.geteuid() == 0:

@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import tarfile
 import threading
@@ -30,6 +29,7 @@ from cclp.data.published.fetch import Archive, Source, Web
 from cclp.data.published.load import fetch_published, location, verify_published
 from cclp.data.unpack import unpack_tar
 from cclp.progress import Reporter
+from tests import children
 from tests.command_line import call
 from tests.runs import cifar, idx, png, svhn, write_mnist
 
@@ -423,26 +423,20 @@ def test_a_killed_download_leaves_nothing_and_two_at_once_both_succeed(
     pairs = [f"{file}={CATALOG['mnist'].files[file]}" for file in mnist]
     with serve(tmp_path / "www", pause=0.02) as url:
         arguments = [sys.executable, "-c", FETCH, url, str(tmp_path / "data"), *pairs]
-        with subprocess.Popen(arguments) as killed:
-            try:
-                for _ in range(2000):  # until the first bytes of the first file are there
-                    if any(p.stat().st_size for p in (tmp_path / "data").rglob("*") if p.is_file()):
-                        break
-                    assert killed.poll() is None
-                    time.sleep(0.01)
-            finally:
-                killed.kill()
+        killed = children.start(arguments, stdout=None, stderr=None)
+        for _ in range(2000):  # until the first bytes of the first file are there
+            if any(p.stat().st_size for p in (tmp_path / "data").rglob("*") if p.is_file()):
+                break
+            assert killed.poll() is None
+            time.sleep(0.01)
+        killed.kill()
+        killed.wait()
         assert not list((tmp_path / "data").glob(f"{name}*"))
 
-        two = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-        try:
-            for process in two:
-                assert process.communicate(timeout=60)[0] == f"['{url}']\n"
-                assert process.returncode == 0
-        finally:
-            for process in two:
-                process.kill()
-                process.wait()
+        two = [children.start(arguments, stderr=None) for _ in range(2)]
+        for process in two:
+            assert process.communicate(timeout=60)[0] == f"['{url}']\n"
+            assert process.returncode == 0
     for file, content in mnist.items():
         assert gzip.decompress((tmp_path / "data" / f"{file}.gz").read_bytes()) == content
 

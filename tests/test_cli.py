@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,8 +13,9 @@ from cclp.cli import main
 from cclp.commands.stop import StopOnSignal
 from cclp.commands.train import train
 from cclp.experiments import sweep
+from tests import children
+from tests.children import modules_after
 from tests.runs import assert_same_run, write_mnist
-from tests.test_package import modules_after
 
 SMALL = [
     "train", "digits", "--num-labels", "20", "--per-class", "2", "--unlabeled-batch", "20",
@@ -31,16 +31,11 @@ def call(*arguments: str) -> int:
     return ended.value.code
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "cclp", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(*arguments: str) -> children.Child:
+    return children.start([sys.executable, "-m", "cclp", *arguments])
 
 
-def wait_for_checkpoint(process: subprocess.Popen[str], run: Path, beyond: int) -> int:
+def wait_for_checkpoint(process: children.Child, run: Path, beyond: int) -> int:
     """Wait until a checkpoint later than step ``beyond`` is there; returns its step."""
     for _ in range(6000):
         steps = [int(path.stem) for path in (run / "checkpoint").glob("*.json")]

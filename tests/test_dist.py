@@ -1,7 +1,6 @@
 """What is released works without the repository."""
 
 import os
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import cclp
+from tests import children
 
 ROOT = Path(__file__).parent.parent
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(out)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    children.run(build, cwd=ROOT, check=True)
     return out
 
 
@@ -33,9 +33,7 @@ def test_the_wheel_trains_without_the_repository(built: Path, tmp_path: Path) ->
     def run(*arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
         command = [sys.executable, *arguments]
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
-        ).stdout
+        return children.run(command, cwd=tmp_path, env=environment, check=True).stdout
 
     assert run("-c", "import cclp; print(cclp.__file__)").startswith(str(tmp_path / "installed"))
     assert run("-m", "cclp", "--version").split()[-1] == cclp.__version__

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from cclp.runs.checkpoint import load_checkpoint
+from tests import children
 from tests.forks import Ended, Forks
 from tests.runs import assert_same_run, last_weights, own_folder
 
@@ -29,9 +30,8 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def forks(cache: Path) -> Iterator[Forks]:
-    program = Forks()
-    yield program
-    program.close()
+    with children.ended():
+        yield Forks()
 
 
 @pytest.fixture(scope="module")
@@ -201,8 +201,7 @@ def test_data_that_changed_behind_the_cache(forks: Forks, tmp_path: Path) -> Non
 def test_two_runs_into_one_folder(forks: Forks, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     first = forks.start(*go(out))
-    while not list((out / "checkpoint").glob("*.json")):
-        time.sleep(0.01)
+    children.wait_until(lambda: list((out / "checkpoint").glob("*.json")))
     os.kill(first, signal.SIGSTOP)
     refused(forks.run(*go(out)), f"{out} is in use: another process is working in it")
     refused(forks.run(*SMALL, "--out", str(out)), f"{out} exists and is never overwritten")
@@ -223,17 +222,30 @@ def test_a_clock_that_goes_backwards(forks: Forks, whole: Path, tmp_path: Path) 
     assert 0 < json.loads((out / "result.json").read_text())["seconds"] < 600
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "ignoring_sigint"),
+    [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True)],
+    ids=["SIGTERM", "SIGINT", "SIGINT-ignored"],
+)
 def test_a_scheduler_that_asks_to_stop(
-    forks: Forks, whole: Path, tmp_path: Path, number: signal.Signals
+    forks: Forks, whole: Path, tmp_path: Path, number: signal.Signals, ignoring_sigint: bool
 ) -> None:
     out = tmp_path / "run"
-    ended = forks.run(*go(out), signal_at=(number, 30, str(out)))
+    ended = forks.run(*go(out), signal_at=(number, 30, str(out)), ignoring_sigint=ignoring_sigint)
     assert ended.code == 128 + number
     assert f"saved. Go on with: cclp train --resume {out}\n" in ended.said
     assert "Traceback" not in ended.said
     assert forks.run(*go(out)).code == 0
     assert_same_run(out, whole)
+
+
+def test_ctrl_c_before_the_first_step_stops_at_once(forks: Forks, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    at = (signal.SIGINT, 1, str(out))
+    ended = forks.run(*go(out), signal_at=at, ignoring_sigint=True)
+    assert ended.code == 128 + signal.SIGINT
+    assert ended.said.startswith("cclp: stopped at once")
+    assert ended.said.count("\n") == 1
 
 
 def test_nothing_asks_for_the_network(forks: Forks, tmp_path: Path) -> None:

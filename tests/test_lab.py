@@ -6,8 +6,6 @@ import json
 import math
 import re
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -236,16 +234,6 @@ def test_other_origins_are_refused_and_the_own_is_not(address: str) -> None:
     assert ask(address, "/", host=urlsplit(named).netloc)[0] == 200
     for hidden in ("/../server.py", "/still.html", "/run/summary"):
         assert ask(address, hidden)[0] == 404
-
-
-def test_ctrl_c_stops_it_cleanly() -> None:
-    command = [sys.executable, "-m", "cclp", "lab", "--no-browser"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
-        assert "http://127.0.0.1:" in process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        printed, said = process.communicate(timeout=60)
-    assert (process.returncode, printed, said) == (0, "Stopped.\n", "")
 
 
 def call(*arguments: str) -> int:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,14 +21,13 @@ from cclp.training import processes
 from cclp.training.evaluation import run_net
 from cclp.training.objective import Objective
 from cclp.training.machine import make_fabric
-from tests import ranks
+from tests import children, ranks
 from tests.runs import last_weights, metrics, tiny_config
 
-ROOT = Path(__file__).parents[1]
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 TRAIN = (
-    "train", "digits", "--num-labels", "30", "--max-steps", "12", "--per-class", "2", "--unlabeled-batch",
-    "30", "--checkpoint-every", "2", "--evaluate-every", "6",
+    "train", "digits", "--num-labels", "30", "--max-steps", "12", "--per-class", "2",
+    "--unlabeled-batch", "30", "--checkpoint-every", "2", "--evaluate-every", "6",
 )  # fmt: skip
 BREAKS = '''
 import os, signal
@@ -59,27 +57,15 @@ class Breaks(Method):
 '''
 
 
-def environment(**more: str) -> dict[str, str]:
-    """Of a process in which tests can be imported."""
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
-
-
 def run(*line: str, cwd: Path, timeout: float = 120, **more: str) -> Any:
     """A command of Python modules: nothing may hang."""
-    return subprocess.run(
-        [sys.executable, "-m", *line],
-        cwd=cwd,
-        env=environment(**more),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    command = [sys.executable, "-m", *line]
+    return children.run(command, timeout=timeout, cwd=cwd, env=children.environment(**more))
 
 
 def in_two(what: str, folder: Path) -> list[Any]:
     """What both processes have found."""
-    done = run(*TORCHRUN, "-m", "tests.ranks", what, str(folder), cwd=ROOT)
+    done = run(*TORCHRUN, "-m", "tests.ranks", what, str(folder), cwd=children.ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     return [torch.load(folder / f"{what}-{r}.pt", weights_only=False) for r in (0, 1)]
 
@@ -217,14 +203,12 @@ def test_a_rank_killed_on_one_of_two_hosts(
             "--rdzv-endpoint", f"{hosts[0].address}:29477", "--local-addr", host.address,
             "--rdzv-conf", f"is_host={1 - number}",
         )  # fmt: skip
-        process = subprocess.Popen(
+        process = children.start(
             [*host.prefix, sys.executable, "-m", *torchrun, "-m", "cclp", *line, "--out", "run"],
             cwd=tmp_path,
-            env=environment(
+            env=children.environment(
                 GLOO_SOCKET_IFNAME=host.network, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"
             ),
-            stderr=subprocess.PIPE,
-            text=True,
         )
         started.append(process)
     said = [process.communicate(timeout=120)[1] for process in started]
@@ -272,15 +256,12 @@ def test_stopped_in_two_processes_and_resumed(
     (tmp_path / "died").touch()
     line = ("train", "--resume", "run", "--method", "cclp+mine:Breaks")
     begun = (*TRAIN, "--method", "cclp+mine:Breaks", "--setting", "mine:Breaks.way=die")
-    process = subprocess.Popen(
+    process = children.start(
         [sys.executable, "-m", "cclp", *begun, "--devices", "2", "--out", "run"],
         cwd=tmp_path,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        text=True,
+        env=children.environment(),
     )
-    while not list(tmp_path.glob("run/checkpoint/*2.json")) and process.poll() is None:
-        time.sleep(0.01)
+    children.wait_until(lambda: list(tmp_path.glob("run/checkpoint/*2.json")), process)
     process.send_signal(signal.SIGTERM)  # to process 0 only
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, said
@@ -374,7 +355,7 @@ def test_processes_with_other_data_are_refused(tmp_path: Path) -> None:
         (tmp_path / f"{number}.csv").write_text("\n".join(lines))
     (tmp_path / "start.py").write_text(
         "import os\nfrom cclp.cli import main\n"
-        "main(['train', os.environ['LOCAL_RANK'] + '.csv', '--label', 'class', '--max-steps', '2',"
+        "main(['train', os.environ['LOCAL_RANK'] + '.csv', '--target', 'class', '--max-steps', '2',"
         " '--devices', '2', '--out', 'run'])\n"
     )
     done = run(*TORCHRUN, "start.py", cwd=tmp_path)

@@ -1,5 +1,6 @@
 """``cclp …``: the command line. Whatever the user got wrong is one line and exit code 2."""
 
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -12,11 +13,24 @@ from cclp.commands.compare import compare
 from cclp.commands.data import data
 from cclp.commands.lab import lab
 from cclp.commands.reproduce import reproduce
+from cclp.commands.stop import interrupted_by
 from cclp.commands.train import train
 from cclp.commands.use import evaluate, export, predict, report
 from cclp.training import processes
 
 USER_ERROR, FAILED = 2, 1
+RENAMED = {
+    "--bandwidth": "is now --setting cclp.bandwidth=…",
+    "--label": "is now --target",
+    "--labels": "is now --num-labels",
+    "--normalization": "is gone: inputs are always z-scored",
+    "--prior": "is now --method cclp+graph_pseudo_label and --setting graph_pseudo_label.decay=…; "
+    "--method cclp is without pseudo-labels",
+    "--prior-features": "is now --pseudo-label-features",
+    "--similarity": "is now --setting cclp.similarity=…",
+    "--steps": "is now --max-steps",
+    "--strategy": "is gone: several --devices always use DDP",
+}
 
 
 @click.group(
@@ -40,10 +54,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; whatever the user got wrong is one line and exit code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = command.main(arguments, prog_name="cclp", standalone_mode=False, obj=arguments)
+        with interrupted_by(signal.SIGINT):
+            code = command.main(arguments, prog_name="cclp", standalone_mode=False, obj=arguments)
     except click.exceptions.NoArgsIsHelpError as empty:
         click.echo(empty.format_message())
         sys.exit(USER_ERROR)
+    except click.NoSuchOption as error:
+        _fail(_renamed(error) or error.format_message(), USER_ERROR)
     except click.ClickException as error:
         _fail(error.format_message(), USER_ERROR)
     except (ValueError, OSError) as error:
@@ -59,6 +76,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             128 + signal.SIGINT,
         )
     sys.exit(code or 0)
+
+
+def _renamed(error: click.NoSuchOption) -> str | None:
+    """What became of an option, if the command has what came instead."""
+    became = RENAMED.get(error.option_name)
+    if became is None or error.ctx is None:
+        return None
+    known = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
+    named = set(re.findall(r"--[a-z-]+", became))
+    return f"{error.option_name} {became}" if not named or named & known else None
 
 
 def _fail(message: str, code: int) -> NoReturn:

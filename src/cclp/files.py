@@ -27,12 +27,23 @@ def write_bytes(path: Path, content: bytes, *, new: bool = False) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             if new:
-                os.link(partial, path)  # unlike a rename, never onto another's
+                _link(partial, path)
             else:
                 partial.replace(path)
     finally:
         with suppress(OSError):  # of a folder that cannot be written to at all
             partial.unlink()
+
+
+def _link(partial: Path, path: Path) -> None:
+    """Give a file its name; unlike a rename, never onto another's."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: take the name first, then replace it
+        path.touch(exist_ok=False)
+        partial.replace(path)
 
 
 @contextmanager
@@ -67,14 +78,14 @@ def check_marks(path: Path, marks: tuple[str, str]) -> None:
     Raises:
         ValueError: if the file does not hold both marks, in this order.
     """
-    text = path.read_text() if path.is_file() else ""
+    text = path.read_text("utf-8") if path.is_file() else ""
     if not 0 <= text.find(marks[0]) < text.find(marks[1]):
         raise ValueError(f"{path} must hold {marks[0]!r}, then {marks[1]!r}")
 
 
 def write_between(path: Path, marks: tuple[str, str], text: str) -> None:
     """Replace what stands between two marks of a file."""
-    before, _, rest = path.read_text().partition(marks[0])
+    before, _, rest = path.read_text("utf-8").partition(marks[0])
     _, _, after = rest.partition(marks[1])
     write_bytes(path, f"{before}{marks[0]}\n{text}\n{marks[1]}{after}".encode())
 

@@ -1,5 +1,6 @@
 """``cclp lab``: heavy imports wait until it runs."""
 
+import signal
 import threading
 import webbrowser
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import click
 
 from cclp.checks import refuse_options
+from cclp.commands.stop import interrupted_by
 from cclp.files import write_bytes
 from cclp.progress import make_reporter
 
@@ -45,7 +47,7 @@ def lab(
     cclp lab runs/mnist
     cclp lab --export moons.html
 
-    Needs pip install 'cclp[lab]', but for --export.
+    Ctrl-C or SIGTERM stops it. Needs pip install 'cclp[lab]', but for --export.
     """
     if export is not None:
         unused = {"run": run, "data_dir": data_dir, "port": port or None}
@@ -56,12 +58,6 @@ def lab(
         refuse_options({"link": link}, "is a situation of the playground, which RUN is not")
     else:
         refuse_options({"data_dir": data_dir}, "is for the images of RUN")
-    try:
-        from cclp.lab.server import serve
-    except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn"):
-            raise
-        raise ValueError(f"cclp lab needs {error.name}: pip install 'cclp[lab]'") from None
 
     def announce(address: str) -> None:
         click.echo(f"cclp lab: {address}  (Ctrl-C stops it)")
@@ -70,9 +66,16 @@ def lab(
             threading.Thread(target=webbrowser.open, args=[page], daemon=True).start()
 
     try:
-        serve(run, data_dir, port, announce)
+        with interrupted_by(signal.SIGINT, signal.SIGTERM):
+            from cclp.lab.server import serve
+
+            serve(run, data_dir, port, announce)
     except KeyboardInterrupt:
         click.echo("Stopped.")
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise ValueError(f"cclp lab needs {error.name}: pip install 'cclp[lab]'") from None
 
 
 def _export(page: Path, link: str | None) -> None:

@@ -1,20 +1,40 @@
-"""Ctrl-C and SIGTERM as a question that is asked after each step."""
+"""Ctrl-C and SIGTERM: as a question that is asked after each step, or as an interrupt."""
 
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
+
+
+@contextmanager
+def interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
+    """Within, these signals raise KeyboardInterrupt, even in a process that was to ignore them.
+
+    A shell script that starts a command in the background makes it ignore Ctrl-C; without this, the
+    command would also ignore a SIGINT that is meant for it.
+    """
+    if threading.current_thread() is not threading.main_thread():  # it cannot set handlers
+        yield
+        return
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class StopOnSignal:
     """Answers whether Ctrl-C or SIGTERM has come; a second one ends the process at once.
 
-    So does the first one as long as nobody has asked: before there is a step to finish, a process
-    may be waiting for others, and would never see to it.
+    So does the first one as long as nobody has asked: before the first step there is nothing to
+    finish, and a process that waits for others would never ask.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self.warn = warn
         self.number = 0
         self.before: dict[int, Any] = {}
 

@@ -1,12 +1,11 @@
 """The run directory as files: made whole, appended to, never overwritten."""
 
-import fcntl
 import json
 import math
 import os
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from cclp.files import parse_json, trouble_named, write_bytes, write_json
 if TYPE_CHECKING:
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
+LOCK = ".lock"
 _PARTIAL = ".partial"
 
 
@@ -80,20 +80,27 @@ class InUse(ValueError):  # noqa: N818 - it says what is the matter
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """Hold a directory for this process alone; the lock goes when the process does.
+    """Hold a directory for this process alone; the system releases the lock when the process ends.
+
+    A file is locked, not the directory: NFS and Windows do not lock directories.
 
     Raises:
         InUse: if another process has it.
     """
-    directory = os.open(out, os.O_RDONLY)
+    from filelock import FileLock, Timeout  # 50 ms, and reading a run does not need it
+
+    path = out / LOCK
+    lock = FileLock(path, timeout=0.1, fallback_to_soft=False)  # a soft lock outlives its owner
     try:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InUse(f"{out} is in use: another process is working in it") from None
+        lock.acquire()
+    except Timeout:
+        raise InUse(f"{out} is in use: another process is working in it") from None
+    try:
         yield
     finally:
-        os.close(directory)
+        with suppress(OSError):  # on Windows filelock removes it, after the release
+            path.unlink()
+        lock.release()
 
 
 def check_new(out: Path) -> None:
@@ -113,9 +120,9 @@ def clear_partial(out: Path) -> None:
 
 
 def is_unused(out: Path) -> bool:
-    """Whether a directory is not there yet, or empty but for what a crash has left half-written."""
+    """Whether a directory is not there yet, or empty but for what a crash has left in it."""
     return not out.exists() or (
-        out.is_dir() and all(path.suffix == _PARTIAL for path in out.iterdir())
+        out.is_dir() and all(path.suffix == _PARTIAL or path.name == LOCK for path in out.iterdir())
     )
 
 
