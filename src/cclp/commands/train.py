@@ -11,7 +11,6 @@ from click.core import ParameterSource
 
 from cclp.checks import refuse_options
 from cclp.commands.options import (
-    SOURCES,
     Weight,
     choice_option,
     data_dir_option,
@@ -29,6 +28,7 @@ from cclp.commands.options import (
 from cclp.commands.stop import StopOnSignal
 from cclp.data.load import find_kind
 from cclp.data.published.catalog import CATALOG
+from cclp.data.splits import SOURCES
 from cclp.methods import METHODS, file_name, method_parts
 from cclp.progress import Reporter, make_reporter
 from cclp.training import processes

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cclp.commands.options import (
-    SOURCES,
     data_dir_option,
     net_option,
     no_verify_option,
@@ -21,6 +20,7 @@ from cclp.commands.options import (
     target_option,
 )
 from cclp.commands.reproduce import check_page, experiment_page
+from cclp.data.splits import SOURCES
 from cclp.files import write_bytes
 from cclp.progress import make_reporter
 

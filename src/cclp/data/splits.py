@@ -1,11 +1,17 @@
 """Which training samples are labeled, unlabeled and held out."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
+Source = Literal["test", "held_out", "labeled"]  # what an error is measured on
+SOURCES: dict[Source, str] = {
+    "test": "test set",
+    "held_out": "held-out training set",
+    "labeled": "labeled samples",
+}
 
 
 class Split(NamedTuple):

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from cclp.checks import check_choice, check_integer, check_number
+from cclp.data.splits import SOURCES, Source
 from cclp.files import parse_json
 from cclp.runs.arrays import Embedding, Ints, Predictions, read_embedding, read_predictions
 from cclp.runs.upgrade import upgrade_config, upgrade_result
 from cclp.training.config import Config
 from cclp.training.recipe import Recipe, Settings, check_settings
 
-EvaluatedOn = Literal["test", "held_out"]
 Environment = dict[str, dict[str, Any]]
 _AT_LEAST_0 = ("step", "error", "seconds", "step_seconds")  # of the metrics
 
@@ -43,7 +43,7 @@ class Result:
     """
 
     error: float | None
-    evaluated_on: EvaluatedOn | None
+    evaluated_on: Source | None
     num_samples: int
     num_labels: int
     data: str
@@ -62,7 +62,7 @@ class Result:
         if self.error is not None:
             check_number("error", self.error, least=0, most=1)
         if self.evaluated_on is not None:
-            check_choice("evaluated_on", self.evaluated_on, get_args(EvaluatedOn))
+            check_choice("evaluated_on", self.evaluated_on, tuple(SOURCES))
         for name in ("num_samples", "num_labels", "seed", "restarts"):
             check_integer(name, getattr(self, name), least=0)
         check_number("seconds", self.seconds, least=0)
@@ -138,7 +138,7 @@ class RunRecord:
         return errors[-1] if errors and math.isfinite(errors[-1]) else None
 
     @property
-    def evaluated_on(self) -> EvaluatedOn | None:
+    def evaluated_on(self) -> Source | None:
         """What the error is measured on."""
         if self.result is not None:
             return self.result.evaluated_on

@@ -22,6 +22,7 @@ from cclp.runs.callbacks import WriteCheckpoints, WriteMetrics, WriteOutputs
 from cclp.runs.checkpoint import Checkpoint, does_not_fit
 from cclp.runs.data import split_data
 from cclp.runs.directory import Metrics, clear_partial
+from cclp.runs.record import Result
 from cclp.training.callbacks import Callback, Evaluate, GraphPseudoLabels, Progress
 from cclp.training.config import Config
 from cclp.training.evaluation import evaluation_set
@@ -115,7 +116,7 @@ class Run:
             raise FloatingPointError(f"{problem}; last good checkpoint: {good}") from None
         finally:
             writer.close()
-        result = self._result()
+        result = self._result().to_json()
         if self.fabric.is_global_zero:
             write_json(out / "result.json", result)
         return result
@@ -228,23 +229,23 @@ class Run:
     def _info(self) -> dict[str, Any]:
         return {"seconds": self.seconds(), "restarts": self.restarts}
 
-    def _result(self) -> dict[str, Any]:
-        config, evaluation = self.config, self.trainer.evaluation
+    def _result(self) -> Result:
+        config, evaluation, measured = self.config, self.trainer.evaluation, self.measured
         assert evaluation is not None
-        return {
-            "error": evaluation.error,
-            "evaluated_on": None if self.measured is None else self.measured.source,
-            "num_samples": 0 if self.measured is None else len(self.measured.y),
-            "data": self.data.name,
-            "data_verified": self.data.verified,
-            "num_labels": len(self.split.labeled),
-            "method": config.method,
-            "settings": config.method_settings,
-            "seed": config.seed,
-            "recipe": config.recipe.to_json(),
-            "decisions": self.decision.to_json(),
-            "precision": config.precision,
-            "seconds": round(self.seconds(), 1),
-            "restarts": self.restarts,
-            "environment": environment(self.fabric.device),
-        }
+        return Result(
+            error=evaluation.error,
+            evaluated_on=None if measured is None else measured.source,
+            num_samples=0 if measured is None else len(measured.y),
+            num_labels=len(self.split.labeled),
+            data=self.data.name,
+            data_verified=self.data.verified,
+            method=config.method,
+            seed=config.seed,
+            recipe=config.recipe,
+            precision=config.precision,
+            seconds=round(self.seconds(), 1),
+            restarts=self.restarts,
+            environment=environment(self.fabric.device),
+            settings=config.method_settings,
+            decisions=self.decision.to_json(),
+        )

@@ -25,7 +25,7 @@ from cclp.runs.callbacks import digest_of_config
 from cclp.runs.checkpoint import load_checkpoint
 from cclp.runs.data import load_data, with_held_out
 from cclp.runs.directory import check_new, create, locked
-from cclp.runs.record import read_config, read_json
+from cclp.runs.record import read_config, read_result
 from cclp.runs.run import Run
 from cclp.training.callbacks import Stopped
 from cclp.training.config import Config
@@ -208,9 +208,8 @@ def _begun_before(out: Path, config: Config) -> dict[str, Any] | None:
 
 def _result_of(out: Path) -> dict[str, Any] | None:
     """Of a run, if it is finished."""
-    if not (out / "result.json").exists():
-        return None
-    result = read_json(out, "result.json")
-    if "error" not in result:
-        raise ValueError(f"{out / 'result.json'} is damaged: remove it to finish the run again")
-    return result
+    try:
+        result = read_result(out)
+    except ValueError as error:
+        raise ValueError(f"{error}; remove it to finish the run again") from None
+    return None if result is None else result.to_json()

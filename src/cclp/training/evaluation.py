@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cclp.data.dataset import Dataset
-from cclp.data.splits import Indices, Split
+from cclp.data.splits import Indices, Source, Split
 from cclp.loss.gather import gather_rows
 from cclp.nets import batch_norms
 from cclp.training.processes import share_buffers
@@ -26,8 +26,6 @@ _BATCH, _BATCH_VALUES = 500, 500 * 3 * 32 * 32  # large images go in smaller bat
 _POINTS, _LABELED_POINTS = 1000, 100  # more marks would hide the picture
 _MISTAKES = 24
 _RECALIBRATED = 5000
-
-Source = Literal["test", "held_out", "labeled"]
 
 
 class Outputs(NamedTuple):
