@@ -37,8 +37,8 @@ class MethodSetting(click.ParamType):  # type: ignore[type-arg]
         method, _, name = left.rpartition(".")
         if not (method and name and text):
             self.fail(f"must be METHOD.NAME=VALUE, as in vat.radius=0.3, got {value!r}", param, ctx)
-        if text in ("true", "false"):
-            return method, name, text == "true"
+        if text.lower() in ("true", "false"):
+            return method, name, text.lower() == "true"
         for kind in (int, float):
             with suppress(ValueError):
                 return method, name, kind(text)

@@ -267,7 +267,7 @@ def _reproduce(
 
 
 def experiment_page(folder: Path, page: Path | None = None) -> Path:
-    """BatchIndices an experiment, and write its page."""
+    """Draw an experiment, and write its page."""
     from cclp.report.experiment import make_experiment_page, write_figures
 
     page = page or folder / "report.html"

@@ -53,4 +53,4 @@ class StopOnSignal:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.number = number
         self.__exit__()
-        self.say("Stopping after this step; once more to stop at once.")
+        self.warn("Stopping after this step; once more to stop at once.")

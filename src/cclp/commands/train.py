@@ -172,8 +172,9 @@ def train(
                 out = resume
                 result = start.resume(out, report, should_stop, **again)
         except start.Stopped as stopped:
-            report.warn(f"{stopped} Resume with: cclp train --resume {shlex.quote(str(out))}")
-            # another process may have been told
+            command = f"cclp train --resume {shlex.quote(str(out))}"
+            report.warn(f"{stopped} It is saved; resume with: {command}")
+            # the signal may have reached another process only
             context.exit(128 + (should_stop.number or signal.SIGTERM) if first else 0)
     if not first:
         return

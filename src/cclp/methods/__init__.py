@@ -82,8 +82,12 @@ def make_methods(
         if part in METHODS:
             module, attribute = METHODS[part].split(":")
             method = getattr(import_module(module), attribute)
-        else:
-            method = load_object("method", part)
+            try:
+                made.append(method(num_classes, **settings.get(part, {})))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"settings of {part}: {error}") from None
+            continue
+        method = load_object("method", part)
         with running("method", part):
             made.append(method(num_classes, **settings.get(part, {})))
         if not isinstance(made[-1], Method):

@@ -42,6 +42,10 @@ class GraphPseudoLabel(Method):
         self.supervised_warmup = check_number(
             "supervised_warmup", supervised_warmup, least=0, most=1
         )
+        if supervised_warmup >= decay:
+            raise ValueError(
+                f"supervised_warmup must be below decay, {decay:g}, got {supervised_warmup:g}"
+            )
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         if step.pseudo_labels is None or step.z_unlabeled is None or not self.weight:

@@ -4,17 +4,18 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cclp.checks import check_choice, check_number
 from cclp.data.splits import Split
-from cclp.pseudo_labels.graph import LabelGraph
+
+if TYPE_CHECKING:
+    from cclp.pseudo_labels.graph import LabelGraph
 
 Outcome = Literal["known", "used", "after_warmup", "refused"]
-OUTCOMES = ("known", "used", "after_warmup", "refused")
 Labels = NDArray[np.float32]
 
 
@@ -35,9 +36,8 @@ class PseudoLabelSchedule:
 
     @property
     def warmup_steps(self) -> int:
-        """Steps with labeled samples only; none if pseudo-labels would end before they begin."""
-        some = self.supervised_warmup < self.decay
-        return round(self.supervised_warmup * self.max_steps) if some else 0
+        """Steps with labeled samples only."""
+        return round(self.supervised_warmup * self.max_steps)
 
     @property
     def refresh_steps(self) -> frozenset[int]:
@@ -91,7 +91,7 @@ class Decision:
     def from_json(cls, content: dict[str, Any]) -> "Decision":
         found = cls(**content)
         if found.pseudo_labels is not None:
-            check_choice("pseudo_labels", found.pseudo_labels, OUTCOMES)
+            check_choice("pseudo_labels", found.pseudo_labels, get_args(Outcome))
         check_number("supervised_warmup", found.supervised_warmup, least=0, most=1)
         return found
 
@@ -176,8 +176,10 @@ class Labeler:
         return self._whole(self.graph.smooth(predictions))
 
     @cached_property
-    def graph(self) -> LabelGraph:
+    def graph(self) -> "LabelGraph":
         """Over which labels are propagated."""
+        from cclp.pseudo_labels.graph import LabelGraph  # scipy and scikit-learn take a while
+
         known = np.where(np.isin(self._seen, self.split.labeled), self.y[self._seen], -1)
         return LabelGraph(self.x, known, self.num_classes, self.cache, self._seen)
 

@@ -12,6 +12,7 @@ from cclp.checks import refuse_options
 from cclp.data.dataset import Dataset, InputSpec
 from cclp.data.load import load
 from cclp.data.normalize import ZScore
+from cclp.data.splits import Source
 from cclp.data.user.load import read_samples
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
@@ -19,7 +20,7 @@ from cclp.runs.checkpoint import does_not_fit, load_checkpoint
 from cclp.runs.data import load_data, split_data
 from cclp.runs.record import read_config
 from cclp.training.config import Config
-from cclp.training.evaluation import EvaluationSet, Source, error_rate, evaluation_set, run_net
+from cclp.training.evaluation import EvaluationSet, error_rate, evaluation_set, run_net
 from cclp.training.machine import make_fabric
 from cclp.training.objective import Objective
 from cclp.user_code import confirm_named

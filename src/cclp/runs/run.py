@@ -13,17 +13,21 @@ from lightning_fabric import Fabric
 from cclp.data.dataset import Dataset
 from cclp.files import cache_root, write_json
 from cclp.methods import make_methods
-from cclp.methods.graph_pseudo_label import GraphPseudoLabel
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
-from cclp.pseudo_labels.features import read_features
-from cclp.pseudo_labels.labeler import Decision, Labeler, PseudoLabelSchedule, Start
+from cclp.pseudo_labels.labeler import Decision, Labeler, Start
 from cclp.runs.callbacks import WriteCheckpoints, WriteMetrics, WriteOutputs
 from cclp.runs.checkpoint import Checkpoint, does_not_fit
 from cclp.runs.data import split_data
-from cclp.runs.directory import Metrics, clear_partial
+from cclp.runs.directory import Metrics, clear_partial, tensorboard
 from cclp.runs.record import Result
-from cclp.training.callbacks import Callback, Evaluate, GraphPseudoLabels, Progress
+from cclp.training.callbacks import (
+    Callback,
+    Evaluate,
+    GraphPseudoLabels,
+    Progress,
+    pseudo_label_schedule,
+)
 from cclp.training.config import Config
 from cclp.training.evaluation import evaluation_set
 from cclp.training.machine import environment, keep_memory
@@ -81,6 +85,8 @@ class Run:
                 start = self._restore(checkpoint)
             except (RuntimeError, KeyError, TypeError, ValueError) as error:
                 raise does_not_fit(out, checkpoint, error) from None
+        writes = config.tensorboard and fabric.is_global_zero
+        self.events = tensorboard(out, self.trainer.done) if writes else None
         self.features_digest: str | None = None
         self.pseudo_labels = self._pseudo_labels(start)
 
@@ -90,9 +96,7 @@ class Run:
         if self.fabric.is_global_zero:
             clear_partial(out)
         metrics = Metrics(out / "metrics.jsonl")
-        writer = WriteMetrics(
-            metrics, self.report, self.seconds, out if config.tensorboard else None
-        )
+        writer = WriteMetrics(metrics, self.report, self.seconds, self.events)
         checkpoints = WriteCheckpoints(
             out, config.checkpoint_every, metrics, self._info, self.pseudo_labels
         )
@@ -181,14 +185,9 @@ class Run:
 
     def _pseudo_labels(self, start: Start | None) -> GraphPseudoLabels | None:
         """The callback that makes and refreshes pseudo-labels, if the method has any left."""
-        methods = self.trainer.objective.methods
-        found = [method for method in methods if isinstance(method, GraphPseudoLabel)]
-        if not found:
+        schedule = pseudo_label_schedule(self.trainer)
+        if schedule is None:
             return None
-        (method,) = found
-        schedule = PseudoLabelSchedule(
-            self.config.recipe.max_steps, method.decay, method.refreshes, method.supervised_warmup
-        )
         left = schedule.are_used_after(self.trainer.done)
         if start is None and not left:
             return None
@@ -209,6 +208,8 @@ class Run:
         return GraphPseudoLabels(labeler, self.report, start)
 
     def _read_features(self) -> Any:
+        from cclp.pseudo_labels.features import read_features  # loads scikit-learn
+
         path = Path(str(self.config.pseudo_label_features))
         features = read_features(path, len(self.data.train_y))
         self.features_digest = hashlib.sha256(features.data).hexdigest()
@@ -219,11 +220,11 @@ class Run:
         info = checkpoint.info
         self.seconds_before, self.restarts = info["seconds"], info["restarts"] + 1
         self.trainer.load_state(checkpoint.step, checkpoint.tensors)
-        if "decision" not in info:
+        if "decisions" not in info:
             return None
         labels = checkpoint.tensors.get("pseudo_labels")
         return Start(
-            None if labels is None else labels.numpy(), Decision.from_json(info["decision"])
+            None if labels is None else labels.numpy(), Decision.from_json(info["decisions"])
         )
 
     def _info(self) -> dict[str, Any]:

@@ -19,15 +19,15 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from cclp.methods import method_parts
+from cclp.methods import make_methods, method_parts
 from cclp.progress import Reporter
 from cclp.runs.callbacks import digest_of_config
 from cclp.runs.checkpoint import load_checkpoint
 from cclp.runs.data import load_data, with_held_out
 from cclp.runs.directory import check_new, create, locked
-from cclp.runs.record import read_config, read_result
+from cclp.runs.record import read_config, read_json, read_result
 from cclp.runs.run import Run
-from cclp.training.callbacks import Stopped
+from cclp.runs.upgrade import is_old
 from cclp.training.config import Config
 from cclp.training.machine import (
     differences,
@@ -45,6 +45,7 @@ from cclp.training.processes import (
     shares_its_store,
 )
 from cclp.training.seeding import own_randomness
+from cclp.training.trainer import Stopped
 from cclp.user_code import confirm_named, is_user_code
 
 __all__ = ["Stopped", "resume", "train"]
@@ -90,6 +91,7 @@ def train(
         report.warn(
             "Restarts by torchrun are likely to fail: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1."
         )
+    make_methods(config.method, 2, config.method_settings)  # wrong ones, before data are fetched
     fabric = _fabric(config)
     begun = _begun_before(out, config) if fabric.is_global_zero else None
     with launched(fabric):
@@ -123,15 +125,17 @@ def resume(
     """
     report = report or Reporter()
     about, config = read_config(out)
+    finished = _result_of(out)
+    if finished is not None:
+        report.warn(f"{out} is finished: nothing to resume.")
+        return finished
+    if is_old(read_json(out, "config.json")["config"]["recipe"]):
+        raise ValueError(f"{out} was begun by version 0.1: resume it with that version")
     config = replace(
         config,
         method=confirm_named("method", config.method, method),
         recipe=replace(config.recipe, net=confirm_named("net", config.recipe.net, net)),
     )
-    finished = _result_of(out)
-    if finished is not None:
-        report.warn(f"{out} is finished: nothing to resume.")
-        return finished
     fabric = _fabric(config)
     with launched(fabric):
         return _resume(fabric, out, about, config, report, should_stop, data_dir)
@@ -152,7 +156,7 @@ def _resume(
     if finished is not None:
         return finished
     try:
-        fingerprint = str(about["data"]["fingerprint"])
+        fingerprint, _ = str(about["data"]["fingerprint"]), about["labeled"]
         changed = differences(about["environment"], environment(find_device(config.accelerator)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None

@@ -48,7 +48,8 @@ def upgrade_recipe(old: dict[str, Any]) -> dict[str, Any]:
     }
     for name, (new, default) in _PSEUDO_LABELS.items():
         value = recipe.pop(name, default if name != "teach" else 0.0)
-        if used and value != default:
+        without_effect = name == "alone" and value >= old.get("prior", 0.0)
+        if used and value != default and not without_effect:
             settings["graph_pseudo_label"][new] = value
     if isinstance(recipe.get("random_affine"), bool):
         recipe["random_affine"] = float(recipe["random_affine"])

@@ -11,12 +11,11 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 from cclp.checks import check_choice
 from cclp.methods import make_methods
 from cclp.progress import Reporter, make_reporter
-from cclp.pseudo_labels.labeler import Labeler, PseudoLabelSchedule
+from cclp.pseudo_labels.labeler import Labeler
 from cclp.sklearn.labels import encode_labels, read_labels
 from cclp.sklearn.parameters import (
-    DECAY,
     build_net,
-    make_recipe,
+    estimator_recipe,
     make_split,
     method_settings,
     sample_shape,
@@ -31,6 +30,7 @@ from cclp.training.callbacks import (
     History,
     Progress,
     RecalibrateAtEnd,
+    pseudo_label_schedule,
 )
 from cclp.training.config import ACCELERATORS, LABELED_BATCH, PRECISIONS
 from cclp.training.evaluation import EvaluationSet
@@ -80,8 +80,8 @@ class CCLPClassifier(Predictor):
         Longest Markov chain of CCLP.
 
     weight : float or dict, default=None
-        Weight of the method's term; of several methods a number is the first one's, and a dict has
-        one for each name. None: the method's own.
+        Weight of the method's term; by name if there are several besides "graph_pseudo_label".
+        None: the method's own.
 
     similarity : {"dot", "cosine", "euclidean"}, default="euclidean"
         Of embeddings, for CCLP.
@@ -253,7 +253,7 @@ class CCLPClassifier(Predictor):
         classes, codes = encode_labels(y)
         check_choice("device", self.device, ACCELERATORS)
         check_choice("precision", self.precision, PRECISIONS)
-        recipe = make_recipe(
+        recipe = estimator_recipe(
             len(X),
             method=self.method,
             max_iter=self.max_iter,
@@ -298,9 +298,8 @@ class CCLPClassifier(Predictor):
         history, steps = History(), trainer.recipe.max_steps
         title = f"{self.method}, {len(x)} samples, {len(split.labeled)} labels"
         callbacks: list[Callback] = [Progress(report, title), history]
-        pseudo_labels = None
-        if "graph_pseudo_label" in self.method.split("+"):
-            schedule = PseudoLabelSchedule(steps, DECAY)
+        schedule, pseudo_labels = pseudo_label_schedule(trainer), None
+        if schedule is not None:
             pseudo_labels = GraphPseudoLabels(Labeler(x, y, split, num_classes, schedule), report)
             callbacks.append(pseudo_labels)
         if len(split.held_out):

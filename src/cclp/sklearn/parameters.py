@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.data.splits import Split
+from cclp.loss.graph import SIMILARITIES
 from cclp.methods import method_parts
 from cclp.nets import Net, mlp
 from cclp.nets.registry import call_net, make_net
 from cclp.training.recipe import Recipe, Settings
 from cclp.training.schedules import OneCycle
 
-SIMILARITIES = ("dot", "cosine", "euclidean")
 BANDWIDTH = 2.0
 DECAY = 0.6  # of pseudo-labels
 MakeNet = Callable[[tuple[int, ...], int], torch.nn.Module]
 
 
-def make_recipe(
+def estimator_recipe(
     count: int,
     *,
     method: Any,
@@ -67,16 +67,22 @@ def method_settings(method: str, weight: Any, similarity: Any, chain_steps: Any)
     parts = method_parts(method)
     found: Settings = {name: {} for name in parts}
     if "cclp" in parts:
-        found["cclp"] = {
-            "chain_steps": chain_steps,
-            "similarity": similarity,
-            "bandwidth": BANDWIDTH,
-        }
+        found["cclp"] = {"chain_steps": chain_steps, "similarity": similarity}
+        if similarity == "euclidean":
+            found["cclp"]["bandwidth"] = BANDWIDTH
     if "graph_pseudo_label" in parts:  # beside CCLP only in its label propagation
         found["graph_pseudo_label"] = {"decay": DECAY, "weight": float("cclp" not in parts)}
     if weight is None:
         return found
-    weights = weight if isinstance(weight, dict) else {(parts or [method])[0]: weight}
+    weights = weight
+    if not isinstance(weight, dict):
+        own = [name for name in parts if name != "graph_pseudo_label"] or parts
+        if len(own) != 1:
+            raise ValueError(
+                f"weight must be by method, as in {{'vat': 0.3}}, for method={method!r}, got "
+                f"{weight!r}"
+            )
+        weights = {own[0]: weight}
     for name, value in weights.items():
         if name not in parts:
             raise ValueError(f"weight has {name!r}, but the method is {method!r}")

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cclp.methods.graph_pseudo_label import GraphPseudoLabel
 from cclp.progress import Reporter
 from cclp.pseudo_labels.labeler import Decision, Labeler, PseudoLabelSchedule, Start
 from cclp.training.evaluation import EvaluationSet, error_rate
 
 if TYPE_CHECKING:
     from cclp.training.trainer import StepResult, Trainer
-
-
-class Stopped(Exception):  # noqa: N818 - not an error
-    """The user asked to stop, and the state is saved."""
 
 
 class Evaluation(NamedTuple):
@@ -154,6 +151,19 @@ class History(Callback):
             self.values.setdefault("validation_step", []).append(evaluation.done)
 
 
+def pseudo_label_schedule(trainer: "Trainer") -> PseudoLabelSchedule | None:
+    """When the method of a training uses pseudo-labels from the graph; None if it has none."""
+    for method in trainer.objective.methods:
+        if isinstance(method, GraphPseudoLabel):
+            return PseudoLabelSchedule(
+                trainer.recipe.max_steps,
+                method.decay,
+                method.refreshes,
+                method.supervised_warmup,
+            )
+    return None
+
+
 class GraphPseudoLabels(Callback):
     """Gives the trainer pseudo-labels from the graph, and refreshes them.
 
@@ -168,6 +178,7 @@ class GraphPseudoLabels(Callback):
     def __init__(self, labeler: Labeler, report: Reporter, start: Start | None = None) -> None:
         self.labeler, self.report = labeler, report
         self.schedule: PseudoLabelSchedule = labeler.schedule
+        self.refresh_steps: frozenset[int] = frozenset()
         self.found = start
 
     @property
@@ -182,12 +193,13 @@ class GraphPseudoLabels(Callback):
         assert self.found is not None
         labels, decision = self.found
         self.schedule = self.labeler.schedule.decided(decision)
+        self.refresh_steps = self.schedule.refresh_steps
         trainer.warmup_steps = self.schedule.warmup_steps
         trainer.pseudo_labels = labels
         trainer.pseudo_label_weight = self.schedule.weight
 
     def on_step(self, trainer: "Trainer", result: "StepResult") -> None:
-        if trainer.pseudo_labels is None or result.done not in self.schedule.refresh_steps:
+        if trainer.pseudo_labels is None or result.done not in self.refresh_steps:
             return
         trainer.recalibrate()
         logits = trainer.predict(trainer.x, trainer.split.unlabeled).logits

@@ -19,6 +19,7 @@ _TYPES = {  # of what no other check looks at
     "data": str, "recipe": Recipe, "method": str, "data_dir": str | None, "target": str | None,
     "pseudo_label_features": str | None, "verify": bool, "skip_bad": bool, "tensorboard": bool,
 }  # fmt: skip
+_MAY_BE_NONE = ("num_labels", "held_out", "image_size", "labeled_batch", "evaluate_every")
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Config:
             ("checkpoint_every", 1),
         ):
             value = getattr(self, name)
-            if value is not None:
+            if value is not None or name not in _MAY_BE_NONE:
                 check_integer(name, value, least=least)
         if self.image_size is not None and self.image_size > LARGEST_IMAGE:
             raise ValueError(f"image_size must be at most {LARGEST_IMAGE}, got {self.image_size}")

@@ -31,7 +31,8 @@ def has_bfloat16(device: torch.device) -> bool:
         return False
     if platform.machine().lower() in ("x86_64", "amd64"):  # oneDNN is content with any AVX-512
         return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return available and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def find_device(accelerator: str) -> torch.device:

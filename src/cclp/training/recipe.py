@@ -64,9 +64,14 @@ class Recipe:
     horizontal_flip: bool = False
 
     def __post_init__(self) -> None:
+        for name, kind in (("name", str), ("net", str), ("method", str), ("schedule", Schedule)):
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} must not be {getattr(self, name)!r}")
         check_net(self.net)
         method_parts(self.method)
         check_settings(self.settings)
+        for name in self.settings:
+            method_parts(name)
         for name in ("learning_rate", "adam_eps"):
             check_number(name, getattr(self, name), above=0)
         for name in ("l2_features", "l2_classifier", "random_affine"):

@@ -20,12 +20,16 @@ from cclp.data.normalize import ZScore
 from cclp.data.splits import Split
 from cclp.methods.base import Method
 from cclp.nets.base import Net
-from cclp.training.callbacks import Callback, Evaluation, Stopped
+from cclp.training.callbacks import Callback, Evaluation
 from cclp.training.evaluation import Outputs, recalibrate_batchnorm, run_net
 from cclp.training.objective import Objective, make_optimizer
 from cclp.training.processes import any_rank
 from cclp.training.recipe import Recipe
 from cclp.training.seeding import reseed
+
+
+class Stopped(Exception):  # noqa: N818 - not an error
+    """The user asked to stop."""
 
 
 class StepResult(NamedTuple):
@@ -143,8 +147,8 @@ class Trainer:
             self.stopping = any_rank(self.fabric, should_stop()) and not self.last
             for callback in callbacks:
                 callback.on_step(self, result)
-            if self.stopping:
-                raise Stopped(f"Stopped at step {self.done} of {self.recipe.max_steps}, saved.")
+            if self.stopping and not self.finished:
+                raise Stopped(f"Stopped at step {self.done} of {self.recipe.max_steps}.")
         for callback in callbacks:
             callback.on_end(self)
 
