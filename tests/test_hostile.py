@@ -18,10 +18,12 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from cclp.data.published import fetch, formats
-from cclp.data.published.formats import parse_cifar, parse_idx, parse_svhn, read_content, read_npz
-from cclp.data.user.folder import load_own
+from cclp.data import unpack
+from cclp.data.npz import read_npz
+from cclp.data.published.formats import parse_cifar, parse_idx, parse_svhn
+from cclp.data.unpack import read_content, unpack_tar
 from cclp.data.user.images import decode_all
+from cclp.data.user.load import load_user_data
 from cclp.experiments.folder import read_results
 from cclp.pseudo_labels import prior
 from cclp.pseudo_labels.prior import read_features
@@ -56,8 +58,8 @@ def test_the_trap_works(tmp_path: Path) -> None:
 
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "a.npz": load_own,
-    "a.csv": lambda path: load_own(path, target="kind"),
+    "a.npz": load_user_data,
+    "a.csv": lambda path: load_user_data(path, target="kind"),
     "a.npy": lambda path: read_features(path, 1),
     "a.idx": lambda path: parse_idx(read_content(path), path, 3),
     "a.mat": lambda path: parse_svhn(read_content(path), path),
@@ -146,7 +148,7 @@ def test_members_of_an_archive_stay_in_their_folder(tmp_path: Path) -> None:
         link = tarfile.TarInfo("folder/w.bin")
         link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "outside")
         archive.addfile(link)
-    fetch._untar(tmp_path / "evil.tar", {f"{letter}.bin" for letter in "xyzw"}, scratch)
+    unpack_tar(tmp_path / "evil.tar", {f"{letter}.bin" for letter in "xyzw"}, scratch)
     assert sorted(path.name for path in scratch.iterdir()) == ["x.bin", "y.bin", "z.bin"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "evil.tar"]
 
@@ -154,10 +156,9 @@ def test_members_of_an_archive_stay_in_their_folder(tmp_path: Path) -> None:
 def test_what_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert formats.most_unpacked(1) == 2**30
-    assert formats.most_unpacked(2**25) == 100 * 2**25
-    for module in (formats, fetch):
-        monkeypatch.setattr(module, "most_unpacked", lambda packed: 10_000)
+    assert unpack.unpack_limit(1) == 2**30
+    assert unpack.unpack_limit(2**25) == 100 * 2**25
+    monkeypatch.setattr(unpack, "unpack_limit", lambda packed: 10_000)
     path = tmp_path / "bomb"
     path.write_bytes(gzip.compress(bytes(10_001)))
     with pytest.raises(ValueError, match=r"bomb .* unpacks to more than 10,000 bytes"):
@@ -174,7 +175,7 @@ def test_what_unpacks_to_too_much_is_refused(
         member.size = 10_001
         archive.addfile(member, io.BytesIO(bytes(10_001)))
     with pytest.raises(ValueError, match=r"a\.bin unpacks to more than 10,000 bytes"):
-        fetch._untar(path, {"a.bin"}, tmp_path)
+        unpack_tar(path, {"a.bin"}, tmp_path)
     assert not (tmp_path / "a.bin").exists()
 
 
