@@ -190,10 +190,22 @@ def _file_route(file: Path) -> Route:
     return Route(f"/{file.name}", served)
 
 
+class _Server(uvicorn.Server):
+    """Announces itself when it answers requests and handles signals, not before."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.announce()
+
+
 def serve(
     run: Path | None, data_dir: Path | None, port: int, announce: Callable[[str], None]
 ) -> None:
-    """Serve the page until Ctrl-C.
+    """Serve the page until a signal stops it.
 
     Args:
         run: a run directory to show, or None for the playground alone.
@@ -212,9 +224,7 @@ def serve(
         listener.bind((HOST, port))
         port = listener.getsockname()[1]
         app = make_app(port, run, data_dir)
-        listener.listen()  # from here on a browser is not refused, only kept waiting
-        announce(f"http://{HOST}:{port}/")
         config = uvicorn.Config(
             app, log_level="warning", timeout_graceful_shutdown=1, server_header=False
         )
-        uvicorn.Server(config).run(sockets=[listener])
+        _Server(config, lambda: announce(f"http://{HOST}:{port}/")).run(sockets=[listener])
