@@ -9,8 +9,6 @@ import click
 
 from cclp.training.recipe import Setting
 
-SOURCES = {"test": "test set", "held_out": "held-out training set", "labeled": "labeled samples"}
-
 
 class Weight(click.ParamType):  # type: ignore[type-arg]
     """A weight, or the weight of a method."""

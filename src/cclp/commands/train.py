@@ -11,7 +11,6 @@ from click.core import ParameterSource
 
 from cclp.checks import refuse_options
 from cclp.commands.options import (
-    SOURCES,
     Weight,
     choice_option,
     data_dir_option,
@@ -32,7 +31,7 @@ from cclp.data.published.catalog import CATALOG
 from cclp.methods import METHODS, file_name, method_parts
 from cclp.progress import Reporter, make_reporter
 from cclp.training import processes
-from cclp.training.config import ACCELERATORS, GRAPHS, PRECISIONS, Config
+from cclp.training.config import ACCELERATORS, GRAPHS, PRECISIONS, SOURCES, Config
 from cclp.training.recipe import RECIPES, Recipe, Setting, Settings, make_recipe
 from cclp.user_code import is_user_code
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cclp.commands.options import (
-    SOURCES,
     data_dir_option,
     net_option,
     no_verify_option,
@@ -23,6 +22,7 @@ from cclp.commands.options import (
 from cclp.commands.reproduce import check_page, experiment_page
 from cclp.files import write_bytes
 from cclp.progress import make_reporter
+from cclp.training.config import SOURCES
 
 if TYPE_CHECKING:
     from cclp.runs.export import Format

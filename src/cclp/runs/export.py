@@ -31,6 +31,8 @@ from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.runs.inference import Trained, open_run
 from cclp.runs.record import read_config, read_json
+from cclp.runs.upgrade import upgrade_result
+from cclp.training.config import SOURCES
 from cclp.training.machine import environment
 from cclp.user_code import confirm_named
 
@@ -163,19 +165,19 @@ def _to_onnx(classifier: Classifier, spec: InputSpec) -> bytes:
 def _card(run: Path, trained: Trained, name: str, content: bytes) -> dict[str, Any]:
     about, config = read_config(run)
     finished = (run / "result.json").exists()
-    result = read_json(run, "result.json") if finished else {}
+    result = upgrade_result(read_json(run, "result.json")) if finished else {}
     return {
         "file": name,
         "sha256": hashlib.sha256(content).hexdigest(),
         "data": about["data"]["name"],
         "data_verified": about["data"]["verified"],
-        "labels": "all" if about["labeled"] == "all" else len(about["labeled"]),
+        "num_labels": "all" if about["labeled"] == "all" else len(about["labeled"]),
         "input": trained.spec.to_json(),
         "parameters": sum(p.numel() for p in trained.objective.network.parameters()),
         "finished": finished,
         "error": result.get("error"),
-        "measured_on": result.get("measured_on"),
-        "samples": result.get("samples"),
+        "evaluated_on": result.get("evaluated_on"),
+        "num_samples": result.get("num_samples"),
         "configuration": config.to_json(),
         "trained_with": about["environment"],
         "exported_with": environment(torch.device("cpu")),
@@ -191,18 +193,19 @@ def markdown(card: dict[str, Any]) -> str:
     kind = "pixels" if len(spec["shape"]) == 3 else "features"
     scale = f", whole numbers from 0 to {spec['white']}" if spec["white"] is not None else ""
     if card["error"] is not None:
-        found = f"{card['error']:.2%} error on the {card['measured_on']}, {card['samples']} samples"
+        source = SOURCES[card["evaluated_on"]]
+        found = f"{card['error']:.2%} error on the {source}, {card['num_samples']} samples"
     else:
         found = "not measured" if card["finished"] else "the training was not finished"
     rows = {
         "Data": f"{card['data']}{unlike}",
-        "Labels": card["labels"],
+        "Labels": card["num_labels"],
         "Classes": f"{len(spec['classes'])}: {classes}",
         "Input `x`": f"N x {shape} {kind}, float32{scale}; normalised inside",
         "Output": "`logits`, N x classes; `embedding`, N x features",
         "Accuracy": f"{found}; one run, its last iterate",
         "Method": f"{config['method']}, recipe {config['recipe']['name']}, "
-        f"{config['recipe']['steps']:,} steps, seed {config['seed']}",
+        f"{config['recipe']['max_steps']:,} steps, seed {config['seed']}",
         "Network": f"{config['recipe']['net']}, {card['parameters']:,} parameters",
         "Versions": ", ".join(f"{k} {v}" for k, v in card["trained_with"]["versions"].items()),
         "SHA-256": card["sha256"],

@@ -13,6 +13,7 @@ Graph = Literal["local", "global"]
 PRECISIONS = get_args(Precision)
 ACCELERATORS = get_args(Accelerator)
 GRAPHS = get_args(Graph)
+SOURCES = {"test": "test set", "held_out": "held-out training set", "labeled": "labeled samples"}
 LARGEST_IMAGE = 1024
 LABELED_BATCH = 200
 _TYPES = {  # of what no other check looks at
