@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from cclp.data.dataset import Dataset
 from cclp.files import write_bytes
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import Checkpoint, save_checkpoint
-from cclp.runs.directory import Metrics, tensorboard
+from cclp.runs.directory import Metrics
 from cclp.training.callbacks import Callback, Evaluation, GraphPseudoLabels
 from cclp.training.evaluation import (
     EvaluationSet,
@@ -23,6 +23,9 @@ from cclp.training.evaluation import (
     predictions_file,
 )
 from cclp.training.trainer import StepResult, Trainer
+
+if TYPE_CHECKING:
+    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 LOG_EVERY = 10
 SECONDS_BETWEEN_CHECKPOINTS = 300.0
@@ -56,7 +59,7 @@ class WriteMetrics(Callback):
         metrics: the file.
         report: is told of each kind of health warning once.
         seconds: of the run so far.
-        event_folder: for TensorBoard's event files, if they are asked for.
+        events: writes TensorBoard's event files, if they are asked for.
     """
 
     def __init__(
@@ -64,18 +67,15 @@ class WriteMetrics(Callback):
         metrics: Metrics,
         report: Reporter,
         seconds: Callable[[], float],
-        event_folder: Path | None = None,
+        events: "TensorBoardLogger | None" = None,
     ) -> None:
         self.metrics, self.report, self.seconds = metrics, report, seconds
-        self.event_folder = event_folder
-        self.events: Any = None
+        self.events = events
         self.warned: set[str] = set()
 
     def on_start(self, trainer: Trainer) -> None:
         if trainer.fabric.is_global_zero:
             self.metrics.forget_after(trainer.done)
-            if self.event_folder is not None:
-                self.events = tensorboard(self.event_folder, trainer.done)
 
     def on_step(self, trainer: Trainer, result: StepResult) -> None:
         evaluation = trainer.evaluation

@@ -21,7 +21,7 @@ from cclp.pseudo_labels.labeler import Decision, Labeler, PseudoLabelSchedule, S
 from cclp.runs.callbacks import WriteCheckpoints, WriteMetrics, WriteOutputs
 from cclp.runs.checkpoint import Checkpoint, does_not_fit
 from cclp.runs.data import split_data
-from cclp.runs.directory import Metrics, clear_partial
+from cclp.runs.directory import Metrics, clear_partial, tensorboard
 from cclp.training.callbacks import Callback, Evaluate, GraphPseudoLabels, Progress
 from cclp.training.config import Config
 from cclp.training.evaluation import evaluation_set
@@ -80,6 +80,8 @@ class Run:
                 start = self._restore(checkpoint)
             except (RuntimeError, KeyError, TypeError, ValueError) as error:
                 raise does_not_fit(out, checkpoint, error) from None
+        writes_events = config.tensorboard and fabric.is_global_zero
+        self.events = tensorboard(out, self.trainer.done) if writes_events else None
         self.features_digest: str | None = None
         self.pseudo_labels = self._pseudo_labels(start)
 
@@ -89,9 +91,7 @@ class Run:
         if self.fabric.is_global_zero:
             clear_partial(out)
         metrics = Metrics(out / "metrics.jsonl")
-        writer = WriteMetrics(
-            metrics, self.report, self.seconds, out if config.tensorboard else None
-        )
+        writer = WriteMetrics(metrics, self.report, self.seconds, self.events)
         checkpoints = WriteCheckpoints(
             out, config.checkpoint_every, metrics, self._info, self.pseudo_labels
         )
