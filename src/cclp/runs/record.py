@@ -16,7 +16,7 @@ from cclp.files import parse_json
 from cclp.runs.arrays import Embedding, Ints, Predictions, read_embedding, read_predictions
 from cclp.runs.upgrade import upgrade_config, upgrade_result
 from cclp.training.config import Config
-from cclp.training.recipe import Recipe, Settings, check_settings
+from cclp.training.recipe import Recipe, Settings, checked_settings
 
 Environment = dict[str, dict[str, Any]]
 _AT_LEAST_0 = ("step", "error", "seconds", "step_seconds")  # of the metrics
@@ -70,7 +70,7 @@ class Result:
             _check_type(name, getattr(self, name), kind)
         _check_type("data_verified", self.data_verified, bool | None)
         _check_environment(self.environment)
-        check_settings(self.settings)
+        checked_settings(self.settings)
         check_number(
             "supervised_warmup", self.decisions.get("supervised_warmup", 0), least=0, most=1
         )

@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 from cclp.checks import check_choice, check_integer
 from cclp.methods import method_parts
-from cclp.training.recipe import Recipe, Settings, check_settings
+from cclp.training.recipe import Recipe, Settings, checked_settings
 
 Precision = Literal["auto", "bf16", "32"]
 Accelerator = Literal["auto", "cpu", "cuda", "mps"]
@@ -84,7 +84,7 @@ class Config:
                 raise TypeError(f"{name} must not be {getattr(self, name)!r}")
         object.__setattr__(self, "method", self.method or self.recipe.method)
         parts = method_parts(self.method)
-        check_settings(self.settings)
+        object.__setattr__(self, "settings", checked_settings(self.settings))
         for name in self.settings:
             if name not in parts:
                 raise ValueError(f"settings has {name!r}, but the method is {self.method!r}")

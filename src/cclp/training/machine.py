@@ -1,6 +1,7 @@
 """What this machine is, and the precision that is fastest on it."""
 
 import ctypes
+import logging
 import os
 import platform
 from contextlib import suppress
@@ -89,6 +90,8 @@ def make_fabric(
     device = find_device(accelerator)
     avoid_broken_amx()
     here = devices if devices == 1 else launched_here() or devices
+    # It announces the precision and the processes on standard error, even if we are to be quiet.
+    logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)
     there = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device.type, here)
     if here > there:
         raise ValueError(f"devices must be at most {there} ({device.type}) here, got {here}")

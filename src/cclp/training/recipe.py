@@ -11,9 +11,10 @@ from typing import Any
 from cclp.checks import check_integer, check_number
 from cclp.data.dataset import Kind
 from cclp.data.published.catalog import CATALOG
-from cclp.methods import method_parts
+from cclp.methods import METHODS, method_parts
 from cclp.nets.registry import check_net
 from cclp.training.schedules import OneCycle, PiecewiseConstant, Schedule, schedule_from_json
+from cclp.user_code import is_user_code
 
 Setting = bool | int | float | str
 Settings = dict[str, dict[str, Setting]]
@@ -69,9 +70,7 @@ class Recipe:
                 raise TypeError(f"{name} must not be {getattr(self, name)!r}")
         check_net(self.net)
         method_parts(self.method)
-        check_settings(self.settings)
-        for name in self.settings:
-            method_parts(name)
+        object.__setattr__(self, "settings", checked_settings(self.settings))
         for name in ("learning_rate", "adam_eps"):
             check_number(name, getattr(self, name), above=0)
         for name in ("l2_features", "l2_classifier", "random_affine"):
@@ -99,14 +98,16 @@ class Recipe:
         return cls(**{**content, "schedule": schedule_from_json(content["schedule"])})
 
 
-def check_settings(settings: Settings) -> None:
-    """Make sure that settings of methods are plain values, by method and name.
+def checked_settings(settings: Settings) -> Settings:
+    """A copy of settings of methods, once they are plain values, by method and name.
 
     What a method takes, it checks itself.
     """
     if not isinstance(settings, dict):
         raise TypeError(f"settings must be by method and name, got {settings!r}")
     for method, values in settings.items():
+        if method not in METHODS and not is_user_code(method):
+            raise ValueError(f"settings must be by method and name, got {method!r}")
         if not isinstance(values, dict):
             raise TypeError(f"settings of {method} must be by name, got {values!r}")
         for name, value in values.items():
@@ -114,6 +115,7 @@ def check_settings(settings: Settings) -> None:
                 raise TypeError(f"{method}.{name} must be a number or a name, got {value!r}")
         if "weight" in values:
             check_number(f"weight of {method}", values["weight"], least=0)
+    return {method: {**values} for method, values in settings.items()}
 
 
 def paper(data: str, all_labels: bool, kind: Kind) -> Recipe:
