@@ -25,7 +25,7 @@ CELL, STRIDE = 5, 2  # pixels
 SAME_UNIT = 10.0
 _LARGEST = 1e15
 _BATCH, _BATCH_VALUES = 500, 2_000_000
-_SAMPLED = 10_000  # enough for the components, and of histograms no more are held at a time
+PCA_SAMPLES = 10_000  # enough for the components, and of histograms no more are held at a time
 
 
 def are_images(x: NDArray[Any]) -> bool:
@@ -60,7 +60,7 @@ def make_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> NDA
 def hog_components(images: NDArray[Any], most: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
     """Principal components of the HOG of these images, (N, at most ``most``)."""
     order = np.random.default_rng(0).permutation(len(rows))
-    sample = np.concatenate(list(_parts(images, rows[np.sort(order[:_SAMPLED])])))
+    sample = np.concatenate(list(_parts(images, rows[np.sort(order[:PCA_SAMPLES])])))
     if not np.ptp(sample, axis=0).any():  # nothing tells them apart
         return np.zeros((len(rows), 1), np.float32)
     found = PCA(min(most, *sample.shape), svd_solver="covariance_eigh").fit(sample)

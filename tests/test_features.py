@@ -1,0 +1,134 @@
+"""HOG features of images, principal components of vectors, and features of the user's own."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cclp.pseudo_labels import features
+from cclp.pseudo_labels.features import hog_components, hog_features, make_features, read_features
+from tests.pseudo_labels import drawings, wine
+
+
+def edges(angle: float, side: int = 24, channels: int = 1) -> NDArray[np.float64]:
+    """A straight edge through the middle, whose gradient points that way."""
+    along = np.arange(side) - (side - 1) / 2
+    slope = np.cos(angle) * along + np.sin(angle) * along[:, None]
+    return np.tile(np.tanh(slope), (1, channels, 1, 1))
+
+
+def directions(image: NDArray[np.float64]) -> NDArray[np.float32]:
+    """How much of each direction there is, without place."""
+    squares = hog_features(image).reshape(8, -1) ** 2
+    return np.asarray(squares.sum(1) / squares.sum())
+
+
+def test_a_direction_is_counted_where_it_belongs() -> None:
+    for k in range(8):
+        assert directions(edges(k * np.pi / 8)).argmax() == k
+    between = directions(edges(2.5 * np.pi / 8))
+    assert between[2] == pytest.approx(between[3], rel=0.15)
+    assert between[[2, 3]].sum() > 0.85
+
+
+def test_contrast_brightness_and_sign_do_not_count() -> None:
+    image = np.random.default_rng(0).integers(50, 100, (2, 3, 20, 28))
+    plain = hog_features(image)
+    for other in (2 * image, image + 90, 255 - image):
+        np.testing.assert_allclose(hog_features(other), plain, atol=2e-3)
+    np.testing.assert_allclose((plain**4).sum(1), 1, rtol=1e-5)
+
+
+def test_the_steepest_channel_counts() -> None:
+    image = np.zeros((1, 3, 24, 24))
+    image[:, 1] = edges(0.3)[0]
+    image[:, 2] = 0.5 * edges(0.3)[0]
+    np.testing.assert_allclose(hog_features(image), hog_features(edges(0.3)))
+
+
+def test_large_images_are_shrunk() -> None:
+    small, large = edges(0.7, 32), edges(0.7, 32).repeat(4, 2).repeat(4, 3)
+    np.testing.assert_allclose(hog_features(large), hog_features(small), atol=1e-4)
+    assert hog_features(np.zeros((1, 3, 400, 50))).shape == (1, 8 * 16 * 2)
+
+
+def test_blank_images_are_finite() -> None:
+    np.testing.assert_array_equal(hog_features(np.full((2, 1, 28, 28), 7, np.uint8)), 0)
+
+
+def test_components_of_a_sample_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = drawings(300)
+    few = hog_components(x, 64, np.arange(40))
+    assert few.shape == (40, 40)
+    histograms = hog_features(x)
+    exact = ((histograms[:, None] - histograms[:40]) ** 2).sum(2).ravel()
+    for most, sampled, least in ((300, 300, 0.9999), (64, 300, 0.95), (64, 150, 0.95)):
+        monkeypatch.setattr(features, "PCA_SAMPLES", sampled)
+        z = hog_components(x, most, np.arange(len(x)))
+        assert z.shape == (300, most)
+        close = ((z[:, None] - z[:40]) ** 2).sum(2).ravel()
+        assert np.corrcoef(close, exact)[0, 1] > least
+
+
+def test_duplicates_stay_duplicates() -> None:
+    """In whatever batch they are."""
+    x = drawings(200)
+    points = make_features(np.concatenate([x, x[::-1], x]))
+    assert len(np.unique(points, axis=0)) < 230  # but for the border of a rounding
+
+
+def test_tiny_images_are_compared_by_their_pixels() -> None:
+    x = np.random.default_rng(0).normal(size=(9, 1, 8, 8))
+    np.testing.assert_allclose(make_features(x), (x - x.mean(0)).reshape(9, 64), atol=1e-6)
+
+
+def test_columns_of_different_units_are_standardised() -> None:
+    X, _ = wine()
+    np.testing.assert_allclose(make_features(X).std(0), 1, rtol=1e-4)
+    pixels = np.random.default_rng(0).uniform(0, [1, 2, 5], (100, 3))
+    np.testing.assert_allclose(make_features(pixels).std(0), pixels.std(0), rtol=1e-4)
+
+
+def test_many_features_become_components() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 3, 8, 8))
+    assert make_features(x).shape == (200, 64)
+    assert make_features(x[:50]).shape == (50, 192)
+
+
+def test_features_of_some_rows() -> None:
+    rows = np.arange(5, 40, 3)
+    for x in (drawings(40), wine()[0]):
+        np.testing.assert_allclose(make_features(x, rows), make_features(x[rows]), atol=1e-6)
+
+
+def test_own_features_are_read_as_rows(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 9, (6, 2, 3))
+    np.save(tmp_path / "f.npy", np.asfortranarray(values))
+    found = read_features(tmp_path / "f.npy", 6)
+    np.testing.assert_array_equal(found, values.reshape(6, 6))
+    assert found.dtype == np.float32
+    assert found.flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (np.zeros((3, 2)), r"for each of the 6 training samples, got shape \(3, 2\)"),
+        (np.zeros(6), r"got shape \(6,\)"),
+        (np.zeros((6, 0)), r"got shape \(6, 0\)"),
+        (np.full((6, 2), np.nan), "must be finite"),
+        (np.full((6, 2), 1e300), "must be finite"),
+        (np.full((6, 2), "a"), "must be an .npy array of numbers"),
+        (np.full((6, 2), None), "cannot be read as .npy"),
+        (None, "cannot be read as .npy"),
+    ],
+)
+def test_own_features_that_cannot_be_used(
+    content: NDArray[Any] | None, message: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        np.save(tmp_path / "f.npy", content)
+    with pytest.raises(ValueError, match=rf"pseudo_label_features \S+f.npy .*{message}"):
+        read_features(tmp_path / "f.npy", 6)
