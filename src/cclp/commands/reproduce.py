@@ -124,7 +124,7 @@ def _sweep(
             help=f"One or several.  [default: {data}]",
         ),
         click.option(
-            "--num-labels",
+            "--labels",
             type=click.Choice(["few", "all"]),
             multiple=True,
             help="few: 100, 1000 or 4000, by data.  [default: both]",
