@@ -90,6 +90,7 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
     checkpoint = load_checkpoint(out / "checkpoint", (report or Reporter()).warn)
     if checkpoint is None:
         raise ValueError(f"{out} has no checkpoint yet: resume it with cclp train --resume")
+    fabric = make_fabric("auto", config.precision)  # before the user's own net is tried
     try:
         normalizer = ZScore(**checkpoint.part("objective.normalizer."))
         objective = Objective(normalizer, make_net(net, spec.shape, spec.num_classes), [])
@@ -98,7 +99,6 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
         )
     except (RuntimeError, TypeError) as error:
         raise does_not_fit(out, checkpoint, error) from None
-    fabric = make_fabric("auto", config.precision)
     objective.to(fabric.device)
     return Trained(config, spec, fingerprint, fabric, objective)
 
