@@ -311,14 +311,14 @@ def test_stopped_or_killed_and_resumed_equals_undisturbed(
 ) -> None:
     config = make_config(blobs, **settings)
     messages, whole, out, killed = Messages(), *(tmp_path / name for name in "abc")
-    with_accuracy(monkeypatch, accuracy)
-    train(config, whole, messages)
-    assert sum("refreshed" in text for text in messages.infos) == refreshes
-    with pytest.raises(Stopped):
-        train(config, out, should_stop=stop_after(stops[0]))
-    with pytest.raises(InterruptedError):
-        train(config, killed, should_stop=dies_after(7))  # the last checkpoint is of step 4
-    monkeypatch.undo()  # the decision is in the checkpoint
+    with monkeypatch.context() as patch:  # a resumed run has the decision of its checkpoint
+        with_accuracy(patch, accuracy)
+        train(config, whole, messages)
+        assert sum("refreshed" in text for text in messages.infos) == refreshes
+        with pytest.raises(Stopped):
+            train(config, out, should_stop=stop_after(stops[0]))
+        with pytest.raises(InterruptedError):
+            train(config, killed, should_stop=dies_after(7))  # the last checkpoint is of step 4
     for done, stop in pairwise(stops):
         used = saved_labels(out) is not None
         assert used == (done < 12 * settings.get("decay", 1.0))
