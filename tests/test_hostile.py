@@ -25,14 +25,14 @@ from cclp.data.unpack import read_content, unpack_tar
 from cclp.data.user.images import decode_all
 from cclp.data.user.load import load_user_data
 from cclp.experiments.folder import read_results
-from cclp.pseudo_labels import prior
-from cclp.pseudo_labels.prior import read_features
+from cclp.pseudo_labels.features import read_features
+from cclp.pseudo_labels.neighbours import find_neighbours
 from cclp.report.page import make_report
 from cclp.runs.checkpoint import load_checkpoint
 from cclp.runs.inference import evaluate
 from cclp.runs.start import resume, train
+from tests.command_line import call
 from tests.runs import npz, tiny_config
-from tests.test_cli import call
 
 
 class Trap:
@@ -127,12 +127,12 @@ def test_pickles_in_a_run_are_refused(finished: Path, tmp_path: Path) -> None:
 
 def test_a_pickle_in_the_cache_is_not_loaded(tmp_path: Path) -> None:
     points = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
-    whole = prior._neighbours(points, None, tmp_path)
+    whole = find_neighbours(points, None, tmp_path)
     (path,) = tmp_path.iterdir()
     file = io.BytesIO()
     np.savez(file, distance=np.array([Trap(tmp_path / "sprung")], object), index=np.zeros(1))
     path.write_bytes(hashlib.sha256(file.getvalue()).digest() + file.getvalue())
-    for found, expected in zip(prior._neighbours(points, None, tmp_path), whole, strict=True):
+    for found, expected in zip(find_neighbours(points, None, tmp_path), whole, strict=True):
         np.testing.assert_array_equal(found, expected)
     assert not (tmp_path / "sprung").exists()
 
@@ -210,7 +210,7 @@ def test_names_that_begin_formulas_are_written_as_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    lines = [f"{n},{('=1+1', '-1')[n % 2]}" for n in range(40)]
+    lines = [f"{n},{('=1+1', '-1')[n // 20]}" for n in range(40)]
     Path("=mine.csv").write_text("\n".join(["size,kind", *lines]) + "\n")
     few = ["--per-class", "2", "--unlabeled-batch", "8", "--max-steps", "20", "--quiet"]
     assert call("train", "=mine.csv", "--target", "kind", *few, "--out", "run") == 0

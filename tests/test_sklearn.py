@@ -5,6 +5,7 @@ import random
 import warnings
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -22,50 +23,63 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from cclp.pseudo_labels import prior
-from cclp.pseudo_labels.prior import LabelGraph
 from cclp.sklearn import CCLPClassifier
+from cclp.sklearn.parameters import make_split
 
 EXPECTED_FAILURES = {
     "check_classifiers_classes": "uses -1 as a class, which marks unlabeled samples here",
 }
-QUICK: dict[str, Any] = {"max_iter": 40, "hidden_sizes": (32,), "embedding_size": 16}
+SMALL: dict[str, Any] = {"max_iter": 20, "hidden_sizes": (64,), "embedding_size": 32}
 
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [CCLPClassifier()], expected_failed_checks=lambda estimator: EXPECTED_FAILURES
+    [CCLPClassifier(**SMALL)], expected_failed_checks=lambda estimator: EXPECTED_FAILURES
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-def some(classes: int = 3, labels: int = 4, count: int = 90) -> tuple[NDArray[Any], ...]:
-    """Well separated groups: X, y with few labels, the truth."""
-    X, truth = make_blobs(count, n_features=5, centers=classes, random_state=0)
-    y = np.full(count, -1)
-    for c in range(classes):
+def some(labels: int = 4) -> tuple[NDArray[Any], ...]:
+    """Three well separated groups: X, y with few labels, the truth."""
+    X, truth = make_blobs(90, n_features=5, centers=3, random_state=0)
+    y = np.full(90, -1)
+    for c in range(3):
         y[np.flatnonzero(truth == c)[:labels]] = c
     return X, y, truth
 
 
 def model(**settings: Any) -> CCLPClassifier:
-    return CCLPClassifier(**{**QUICK, "random_state": 0, **settings})
+    plain = {"max_iter": 40, "hidden_sizes": (32,), "embedding_size": 16, "random_state": 0}
+    return CCLPClassifier(**{**plain, **settings})
+
+
+@pytest.fixture(scope="module")
+def fitted() -> CCLPClassifier:
+    """A model of some(); not to be changed."""
+    X, y, _ = some()
+    return model().fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def expected(fitted: CCLPClassifier) -> NDArray[np.float32]:
+    """Its probabilities."""
+    return fitted.predict_proba(some()[0])
 
 
 def test_few_labels_go_far() -> None:
+    """With the estimator's own settings."""
     X, truth = make_moons(300, noise=0.08, random_state=1)
     y = np.full(300, -1)
     for c in (0, 1):
         y[np.flatnonzero(truth == c)[:3]] = c
-    fitted = CCLPClassifier(random_state=0).fit(X[:200], y[:200])
-    assert fitted.score(X[200:], truth[200:]) > 0.95
-    alone = CCLPClassifier(method="supervised", random_state=0).fit(X[:200], y[:200])
+    whole = CCLPClassifier(random_state=0).fit(X[:200], y[:200])
+    assert whole.score(X[200:], truth[200:]) > 0.95
+    alone = CCLPClassifier(method="supervised", max_iter=100, random_state=0).fit(X[:200], y[:200])
     assert alone.score(X[200:], truth[200:]) < 0.92
 
 
-def test_attributes() -> None:
-    X, y, truth = some()
-    fitted = model().fit(X, y)
+def test_attributes(fitted: CCLPClassifier) -> None:
+    X, _, truth = some()
     assert fitted.classes_.tolist() == [0, 1, 2]
     assert fitted.n_iter_ == 40
     assert fitted.n_features_in_ == 5
@@ -82,7 +96,6 @@ def test_attributes() -> None:
 @pytest.mark.parametrize(
     "marked",
     [
-        lambda y: y,
         lambda y: np.where(y < 0, np.nan, y),
         lambda y: np.array([None if c < 0 else c for c in y], dtype=object),
         lambda y: [None if c < 0 else float(c) for c in y],
@@ -90,12 +103,13 @@ def test_attributes() -> None:
         lambda y: y.astype(float),
     ],
 )
-def test_marks_of_unlabeled_samples_mean_the_same(marked: Any) -> None:
+def test_marks_of_unlabeled_samples_mean_the_same(
+    marked: Any, expected: NDArray[np.float32]
+) -> None:
     X, y, _ = some()
-    expected = model().fit(X, y)
-    fitted = model().fit(X, marked(y))
-    assert fitted.classes_.tolist() == [0, 1, 2]
-    np.testing.assert_array_equal(fitted.predict_proba(X), expected.predict_proba(X))
+    found = model().fit(X, marked(y))
+    assert found.classes_.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(found.predict_proba(X), expected)
 
 
 def test_string_labels() -> None:
@@ -106,13 +120,12 @@ def test_string_labels() -> None:
     assert fitted.classes_.tolist() == ["fig", "pear", "plum"]
     assert (fitted.predict(X) == names[truth]).mean() > 0.9
     assert fitted.score(X, mixed) > 0.9
-    whole = model().fit(X, names[truth])
+    whole = model(max_iter=3).fit(X, names[truth])
     assert whole.classes_.dtype.kind == "U"
 
 
-def test_frames_of_pandas_and_polars() -> None:
+def test_frames_of_pandas_and_polars(expected: NDArray[np.float32]) -> None:
     X, y, _ = some()
-    expected = model().fit(X, y).predict_proba(X)
     columns = [f"c{k}" for k in range(5)]
     frame = pandas.DataFrame(X, columns=columns)
     nullable = pandas.Series(y, dtype="Int64").replace(-1, pandas.NA)
@@ -128,22 +141,19 @@ def test_frames_of_pandas_and_polars() -> None:
     np.testing.assert_array_equal(model().fit(other, nulls).predict_proba(other), expected)
 
 
-def test_score_leaves_unlabeled_samples_out() -> None:
+def test_score_leaves_unlabeled_samples_out(fitted: CCLPClassifier) -> None:
     X, y, truth = some()
-    fitted = model().fit(X, y)
     known = y >= 0
     assert fitted.score(X, y) == (fitted.predict(X)[known] == truth[known]).mean()
     weight = np.where(known & (truth == 0), 1.0, 0.0)
     assert fitted.score(X, y, weight) == (fitted.predict(X)[weight > 0] == 0).mean()
 
 
-def test_random_state() -> None:
+def test_random_state(expected: NDArray[np.float32]) -> None:
     X, y, _ = some()
-    first, again, other = (
-        model(random_state=seed).fit(X, y).predict_proba(X) for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
+    again, other = (model(random_state=seed).fit(X, y).predict_proba(X) for seed in (0, 1))
+    np.testing.assert_array_equal(again, expected)
+    assert not np.array_equal(other, expected)
 
 
 def test_the_callers_generators_are_left_alone() -> None:
@@ -155,36 +165,72 @@ def test_the_callers_generators_are_left_alone() -> None:
     torch.manual_seed(5)
     np.random.seed(5)
     random.seed(5)
-    model().fit(X, y)
+    model(max_iter=2).fit(X, y)
     assert (torch.rand(1).item(), np.random.rand(), random.random()) == expected
 
 
-def test_clone_pickle_pipeline_and_searches() -> None:
+def test_clone_pickle_pipeline_and_searches(
+    fitted: CCLPClassifier, expected: NDArray[np.float32]
+) -> None:
     X, y, truth = some()
-    fitted = model(weight=0.5).fit(X, y)
     assert clone(fitted).get_params() == fitted.get_params()
     loaded = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
-    pipeline = make_pipeline(StandardScaler(), model())
-    assert pipeline.fit(X, y).score(X, truth) > 0.9
-    search = GridSearchCV(model(), {"weight": [0.1, 1.0]}, cv=2).fit(X, y)
+    np.testing.assert_array_equal(loaded.predict_proba(X), expected)
+    assert make_pipeline(StandardScaler(), model(**SMALL)).fit(X, y).score(X, truth) > 0.9
+    search = GridSearchCV(model(**SMALL), {"weight": [0.1, 1.0]}, cv=2).fit(X, y)
     assert search.best_score_ > 0.7
-    assert cross_val_score(model(), X, truth, cv=2).mean() > 0.9
+    assert cross_val_score(model(**SMALL), X, truth, cv=2).mean() > 0.9
     strings = np.array([None if c < 0 else f"c{c}" for c in y], dtype=object)
     folds = KFold(2, shuffle=True, random_state=0)
-    assert cross_val_score(model(), X, strings, cv=folds).mean() > 0.7
+    assert cross_val_score(model(**SMALL), X, strings, cv=folds).mean() > 0.7
 
 
 def test_methods_and_weights() -> None:
     X, y, _ = some()
-    fitted = model(method="entropy+vat", weight={"entropy": 0.0}).fit(X, y)
-    assert set(fitted.history_) == {"cross_entropy", "entropy", "vat"}
-    assert fitted.history_["entropy"][-1] == 0
-    teacher = model(method="mean_teacher", max_iter=150).fit(X, y)
-    trained = dict(teacher._objective.net.named_parameters())
-    assert any(
-        not torch.equal(value, trained[name]) for name, value in teacher.module_.named_parameters()
+    found = model(method="entropy+vat", weight={"entropy": 0.0}, max_iter=2).fit(X, y)
+    assert set(found.history_) == {"cross_entropy", "entropy", "vat"}
+    assert found.history_["entropy"] == [0, 0]
+    assert any(found.history_["vat"])
+    first = model(method="entropy+vat", weight=0.0, max_iter=2).fit(X, y)
+    assert first.history_ == found.history_  # a number is the first method's
+
+
+def test_predictions_are_the_teachers() -> None:
+    """Terms of weight 0 change nothing, but a mean teacher is an average of the trained network."""
+    X, y, _ = some()
+    entropy, pseudo_label, teacher = (
+        list(model(method=name, weight=0.0, max_iter=5).fit(X, y).module_.parameters())
+        for name in ("entropy", "pseudo_label", "mean_teacher")
     )
+    assert all(map(torch.allclose, entropy, pseudo_label))
+    assert not any(map(torch.allclose, entropy, teacher))
+
+
+def test_pseudo_labels_by_method(fitted: CCLPClassifier) -> None:
+    """The default has them; "cclp" is the paper's method alone."""
+    X, y, truth = some()
+    assert fitted.get_params()["method"] == "cclp+graph_pseudo_label"
+    decision = {"supervised_warmup": 0.0, "correct": 12, "tested": 12}
+    assert fitted.pseudo_label_decision_ == {"pseudo_labels": "used", **decision}
+    paper = model(method="cclp").fit(X, y)
+    assert paper.pseudo_label_decision_ is None
+    assert paper.history_["cclp"][0] != fitted.history_["cclp"][0]
+    known = model(max_iter=2).fit(X, truth)
+    assert known.pseudo_label_decision_["pseudo_labels"] == "known"
+    alone = model(method="graph_pseudo_label", max_iter=10).fit(X, y)
+    assert [len(terms) for terms in alone.history_.values()] == [10, 6]  # for 60 % of the steps
+    weighted = model(method="graph_pseudo_label", max_iter=2, weight=3.0).fit(X, y)
+    ratio = weighted.history_["graph_pseudo_label"][0] / alone.history_["graph_pseudo_label"][0]
+    assert ratio == pytest.approx(3)
+
+
+def test_poor_pseudo_labels_are_refused() -> None:
+    X, _, truth = some()
+    noise = np.random.default_rng(0).normal(size=X.shape)
+    y = np.where(np.arange(90) < 60, truth, -1)
+    found, paper = (model(max_iter=3, method=name) for name in (model().method, "cclp"))
+    assert found.fit(noise, y).pseudo_label_decision_["pseudo_labels"] == "refused"
+    assert found.history_ == paper.fit(noise, y).history_
 
 
 def test_networks() -> None:
@@ -204,21 +250,18 @@ def test_networks() -> None:
 def test_early_stopping_keeps_the_best() -> None:
     X, y, truth = some(labels=20)
     X = X + np.random.default_rng(0).normal(scale=4, size=X.shape)
-    fitted = model(early_stopping=True, validation_fraction=0.5, max_iter=200).fit(X, y)
-    scores = fitted.history_["validation_score"]
-    assert fitted.n_iter_ == fitted.history_["validation_step"][-1] < 200
-    steps = fitted.history_["validation_step"]
+    found = model(early_stopping=True, validation_fraction=0.5, max_iter=200).fit(X, y)
+    scores, steps = (found.history_[f"validation_{what}"] for what in ("score", "step"))
+    assert found.n_iter_ == steps[-1] < 200
     assert steps[-1] - steps[int(np.argmax(scores))] == 40  # a fifth more was waited for
-    held_out = fitted._split(np.where(y < 0, -1, y), _seed(0)).held_out
+    seed = int(np.random.RandomState(0).randint(2**31 - 1))
+    held_out = make_split(y, 0.5, seed).held_out
     assert len(held_out) == 30
-    assert fitted.score(X[held_out], truth[held_out]) == pytest.approx(max(scores))
+    assert found.score(X[held_out], truth[held_out]) == pytest.approx(max(scores))
+    assert found.pseudo_label_decision_["tested"] == 30  # held-out labels are not looked at
 
 
-def _seed(random_state: int) -> int:
-    return int(np.random.RandomState(random_state).randint(2**31 - 1))
-
-
-def test_warm_start_goes_on() -> None:
+def test_warm_start_continues() -> None:
     X, y, _ = some()
     once = model(warm_start=True).fit(X, y)
     before = once.history_["cross_entropy"]
@@ -233,10 +276,11 @@ def test_warm_start_goes_on() -> None:
         once.fit(X, y)
 
 
-def test_a_failed_fit_leaves_the_last_one() -> None:
+def test_a_failed_fit_leaves_the_last_one(
+    fitted: CCLPClassifier, expected: NDArray[np.float32]
+) -> None:
     X, y, _ = some()
-    fitted = model().fit(X, y)
-    expected = fitted.predict_proba(X)
+    fitted = deepcopy(fitted)
     with pytest.raises(ValueError, match="needs image_shape"):
         fitted.set_params(net="cnn").fit(X, y)
     fitted.set_params(net="mlp")
@@ -272,7 +316,7 @@ def test_large_offsets_keep_small_differences() -> None:
     rng = np.random.default_rng(0)
     truth = np.arange(60) % 2
     X = (1.7e9 + 60 * truth + rng.normal(size=60))[:, None]
-    assert CCLPClassifier(random_state=0).fit(X, truth).score(X, truth) == 1
+    assert model().fit(X, truth).score(X, truth) == 1
 
 
 def test_arrays_of_any_layout() -> None:
@@ -284,27 +328,11 @@ def test_arrays_of_any_layout() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-def test_threads_do_not_disturb_each_other() -> None:
+def test_threads_do_not_disturb_each_other(expected: NDArray[np.float32]) -> None:
     X, y, _ = some()
-    expected = model().fit(X, y).predict_proba(X)
     with ThreadPoolExecutor(3) as pool:
-        for fitted in pool.map(lambda _: model().fit(X, y), range(3)):
-            np.testing.assert_array_equal(fitted.predict_proba(X), expected)
-
-
-def test_held_out_samples_are_not_in_the_priors_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def watched(
-        x: NDArray[Any], y: NDArray[np.int64], classes: int, cache: None, rows: NDArray[np.int64]
-    ) -> LabelGraph:
-        seen.append((len(rows), int((y >= 0).sum())))
-        return LabelGraph(x, y, classes, None, rows)
-
-    monkeypatch.setattr(prior, "LabelGraph", watched)
-    X, y, _ = some(labels=10)
-    model(early_stopping=True, validation_fraction=0.3, max_iter=2).fit(X, y)
-    assert seen == [(81, 21)]
+        for found in pool.map(lambda _: model().fit(X, y), range(3)):
+            np.testing.assert_array_equal(found.predict_proba(X), expected)
 
 
 @pytest.mark.parametrize(
@@ -334,16 +362,15 @@ def test_bad_labels(y: Any, message: str) -> None:
         ({"image_shape": (2, 2)}, r"image_shape must be .* of the 5 features, got \(2, 2\)"),
         ({"method": "vta"}, "method must be one of"),
         ({"weight": -1}, "weight must be at least 0"),
-        ({"weight": {"vat": 1}}, "weight has 'vat', but the method is 'cclp'"),
-        ({"method": "cclp+vat", "weight": 1}, "weight must be by method"),
+        ({"weight": {"vat": 1}}, "weight has 'vat', but the method is 'cclp.graph_pseudo_label'"),
+        ({"method": "supervised", "weight": 1}, "weight has 'supervised'"),
         ({"similarity": "cubic"}, "similarity must be one of"),
         ({"device": "tpu"}, "device must be one of"),
         ({"precision": 16}, "precision must be one of"),
         ({"batch_size": 32}, "batch_size must be"),
         ({"batch_size": (0, 9)}, r"batch_size\[0\] must be at least 1"),
         ({"max_iter": 0}, "max_iter must be at least 1, got 0"),
-        ({"steps": 0}, "steps must be at least 1, got 0"),
-        ({"prior": 2}, "prior must be at most 1, got 2"),
+        ({"chain_steps": 0}, "chain_steps must be at least 1, got 0"),
         ({"learning_rate": 0}, "learning_rate must be finite and above 0"),
         ({"hidden_sizes": (0,)}, "hidden_sizes must be at least 1"),
         ({"hidden_sizes": 16}, "hidden_sizes must be a tuple, got 16"),
@@ -358,7 +385,7 @@ def test_bad_parameters(settings: dict[str, Any], message: str) -> None:
         model(**settings).fit(X, y)
 
 
-def test_bad_samples() -> None:
+def test_bad_samples(fitted: CCLPClassifier) -> None:
     X, y, _ = some()
     for bad in (np.nan, np.inf):
         broken = X.copy()
@@ -368,7 +395,7 @@ def test_bad_samples() -> None:
     with pytest.raises(NotFittedError):
         model().predict(X)
     with pytest.raises(ValueError, match="X has 3 features, but CCLPClassifier is expecting 5"):
-        model().fit(X, y).predict(X[:, :3])
+        fitted.predict(X[:, :3])
 
 
 def test_all_labeled_works() -> None:
@@ -383,4 +410,4 @@ def test_progress_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) ->
     model(max_iter=2).fit(X, y)
     assert capsys.readouterr() == ("", "")
     model(early_stopping=True, validation_fraction=0.5, verbose=True, max_iter=2).fit(X, y)
-    assert "cclp, 90 samples, 6 labels: step 1/2" in capsys.readouterr().err
+    assert "cclp+graph_pseudo_label, 90 samples, 6 labels: step 1/2" in capsys.readouterr().err
