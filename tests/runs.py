@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,29 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.io import savemat
 
+from cclp.progress import Reporter
 from cclp.training.config import Config
 from cclp.training.recipe import make_recipe
+
+
+class Messages(Reporter):
+    """Keeps what the user is told."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.infos: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def info(self, text: str) -> None:
+        self.infos.append(text)
+
+
+def stop_after(steps: int) -> Callable[[], bool]:
+    """Answers yes when asked for the ``steps``-th time."""
+    asked: Iterator[int] = iter(range(1, 10**6))
+    return lambda: next(asked) >= steps
 
 
 def idx(array: NDArray[np.uint8]) -> bytes:
@@ -45,7 +67,7 @@ def write_mnist(
 def tiny_config(*, max_steps: int = 12, **changes: Any) -> Config:
     """Digits, a few steps, evaluated and saved often."""
     recipe = replace(
-        make_recipe("digits", "digits", all_labels=False),
+        make_recipe("short", "digits"),
         max_steps=max_steps,
         per_class=2,
         unlabeled_batch=30,
