@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from cclp.pseudo_labels.prior import LabelGraph, comparable
 
 from cclp.data.load import load
 from cclp.data.splits import make_split
 from cclp.files import check_marks, write_between, write_json
-from cclp.pseudo_labels.prior import LabelGraph, comparable
 from cclp.training.machine import environment
 
 MARKS = "<!-- benchmarks/prior.py writes from here -->", "<!-- to here: prior -->"

@@ -21,9 +21,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
+from cclp.experiments.sweep import Cell, go
 from matplotlib.figure import Figure
 
-from cclp.experiments.sweep import Cell, go
 from cclp.experiments.table1 import BESIDE, FEW, PAPER, TITLES, Column
 from cclp.files import check_marks, write_between, write_bytes, write_json
 from cclp.progress import Reporter, make_reporter

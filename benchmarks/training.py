@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from cclp.training.loop import train_steps
 from torch.utils.flop_counter import FlopCounterMode
 
 import cclp
@@ -31,7 +32,6 @@ from cclp.progress import Reporter
 from cclp.runs.directory import create
 from cclp.runs.run import Run
 from cclp.training.config import Config
-from cclp.training.loop import train_steps
 from cclp.training.machine import environment, fabric_precision, make_fabric
 from cclp.training.recipe import make_recipe
 

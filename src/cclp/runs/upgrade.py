@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from cclp.methods import METHODS
-
 _CCLP = {"weight": 1.0, "chain_steps": 3, "similarity": "dot", "bandwidth": 1.0}  # and defaults
 _PSEUDO_LABELS = {  # name in 0.1: name now, default now
     "teach": ("weight", 1.0),
@@ -20,7 +18,18 @@ _RECIPE = {
 }
 _CONFIG = {"labels": "num_labels", "label": "target", "prior_features": "pseudo_label_features"}
 _GONE = ("strategy", "normalization", "weights")
-EVALUATED_ON = {"test set": "test", "held-out training set": "held_out", "nothing": None}
+_EVALUATED_ON = {
+    "test set": "test",
+    "held-out training set": "held_out",
+    "held-out training images": "held_out",
+    "nothing": None,
+}
+_WARNINGS = {  # the first words of a warning of the graph: its code now
+    "One class may be swallowing": "collapsed",
+    "Points see little but themselves": "isolated",
+    "Labels do not spread": "uncertain",
+    "Some unlabeled points hardly ever": "unreachable",
+}
 
 
 def is_old(recipe: Any) -> bool:
@@ -59,29 +68,32 @@ def upgrade_method(method: str, recipe: dict[str, Any]) -> str:
 
 
 def upgrade_config(config: dict[str, Any]) -> dict[str, Any]:
-    """What ``config.json`` holds under "config"."""
+    """What ``config.json`` holds under "config"; of a comparison, the method may be None."""
     if not is_old(config.get("recipe")):
         return config
     found = {_CONFIG.get(name, name): v for name, v in config.items() if name not in _GONE}
     weights = config.get("weights", {})
     found.setdefault("settings", {name: {"weight": weight} for name, weight in weights.items()})
-    if "cclp" in found["settings"]:
-        found["settings"] = _renamed_settings(found["settings"])
-    found["method"] = upgrade_method(str(config["method"]), config["recipe"])
     found["recipe"] = upgrade_recipe(config["recipe"])
+    if config["method"] is not None:
+        found["method"] = upgrade_method(config["method"], config["recipe"])
+    found["settings"] = _upgrade_settings(found["settings"], str(found["method"]))
     return found
 
 
-def _renamed_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """``steps`` of CCLP is the length of its chains; ``prior`` and ``teach`` are another's now."""
-    of_cclp = dict(settings["cclp"])
+def _upgrade_settings(settings: dict[str, Any], method: str) -> dict[str, Any]:
+    """``steps`` of CCLP is the length of its chains; ``prior`` and ``teach`` are another's now.
+
+    Without pseudo-labels, version 0.1 ignored the latter.
+    """
+    found = {name: dict(values) for name, values in settings.items()}
+    of_cclp = found.get("cclp", {})
     if "steps" in of_cclp:
         of_cclp["chain_steps"] = of_cclp.pop("steps")
     moved = {new: of_cclp.pop(old) for old, (new, _) in _PSEUDO_LABELS.items() if old in of_cclp}
-    found = {**settings, "cclp": of_cclp}
-    if moved:
+    if moved and "graph_pseudo_label" in method.split("+"):
         found["graph_pseudo_label"] = moved
-    return {name: values for name, values in found.items() if values or name not in METHODS}
+    return {name: values for name, values in found.items() if values}
 
 
 def upgrade_result(result: dict[str, Any]) -> dict[str, Any]:
@@ -89,13 +101,20 @@ def upgrade_result(result: dict[str, Any]) -> dict[str, Any]:
     if not is_old(result.get("recipe")):
         return result
     found = {name: value for name, value in result.items() if name not in _GONE}
-    recipe = result["recipe"]
-    found["num_labels"] = found.pop("labels", None)
-    found["num_samples"] = found.pop("samples", found.pop("images", 0))
-    found["evaluated_on"] = EVALUATED_ON.get(str(found.pop("measured_on", "nothing")))
-    found["method"] = upgrade_method(str(result["method"]), recipe)
+    recipe, alone = result["recipe"], found.pop("alone", None)
+    found["num_labels"] = found.pop("labels")
+    found["num_samples"] = found.pop("samples" if "samples" in result else "images")
+    found["evaluated_on"] = _EVALUATED_ON[found.pop("measured_on")]
+    found["method"] = upgrade_method(result["method"], recipe)
     found["recipe"] = upgrade_recipe(recipe)
-    alone = found.pop("alone", None)
-    if "graph_pseudo_label" in found["method"].split("+"):
-        found["decisions"] = {"supervised_warmup": alone or 0.0}
+    found["decisions"] = {}
+    if "graph_pseudo_label" in found["method"].split("+") and alone is not None:
+        found["decisions"]["supervised_warmup"] = alone
+        if alone > 0:
+            found["decisions"]["pseudo_labels"] = "after_warmup"
     return found
+
+
+def upgrade_warning(warning: str) -> str:
+    """The code of a recorded warning of the graph: version 0.1 recorded its sentences."""
+    return next((code for words, code in _WARNINGS.items() if warning.startswith(words)), warning)
