@@ -1,4 +1,4 @@
-"""Put what ``cclp reproduce`` found into docs/: called by ``make results``."""
+"""Put the results of ``cclp reproduce`` into docs/: called by ``make results``."""
 
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ from cclp.report.overhead_figure import NAMES
 
 ROOT = Path(__file__).parent.parent
 TOYS = ("circles", "moons")
-SWEEPS = ("table1", "ablation")
+STUDIES = ("table1", "ablation")
 FIGURES = ("<!-- tools/results.py writes from here -->", "<!-- to here: figures -->")
 TABLE = ("<!-- tools/results.py writes sweeps from here -->", "<!-- to here: sweeps -->")
 COSTS = ("<!-- tools/results.py writes costs from here -->", "<!-- to here: costs -->")
 
 
 def claims(content: dict[str, Any]) -> str:
-    """What was said and what was measured, as a table."""
+    """The claims and what was measured, as a table."""
     lines = ["| claim | measured | |", "| --- | --- | --- |"]
     for claim in content["claims"]:
         holds = "holds" if claim["holds"] else "**fails**"
@@ -28,7 +28,7 @@ def claims(content: dict[str, Any]) -> str:
 
 
 def figure(name: str, picture: str) -> str:
-    """A picture that leads to its drawing in vectors."""
+    """A picture with a link to its SVG."""
     text = EXPERIMENTS[name].captions[picture].split(".")[0]
     return f"[![{text}](../results/{name}/{picture}.png)](../results/{name}/{picture}.svg)"
 
@@ -50,10 +50,10 @@ def figures() -> str:
     return "\n\n".join(parts)
 
 
-def sweeps() -> str:
+def studies() -> str:
     """The section on Table 1 and the ablation."""
     parts = []
-    for name in SWEEPS:
+    for name in STUDIES:
         content = read_results(ROOT / "results" / name)
         about, records = EXPERIMENTS[name], list(content["records"].values())
         parts += [f"### {about.title}", figure(name, "figure")]
@@ -65,14 +65,14 @@ def sweeps() -> str:
 
 
 def made(records: list[dict[str, Any]]) -> str:
-    """On what the runs of a sweep were made, with all that must stand beside their numbers."""
+    """How the runs of a study were made: their number, steps, threads and data."""
     threads = {record["environment"]["machine"]["threads"] for record in records}
-    steps = {f"{record['recipe']['steps']:,}" for record in records}
-    said = f"{len(records)} runs of {', '.join(sorted(steps))} steps, "
-    said += f"{' or '.join(map(str, sorted(threads)))} thread{'s' * (threads != {1})}."
+    steps = {f"{record['recipe']['max_steps']:,}" for record in records}
+    text = f"{len(records)} runs of {', '.join(sorted(steps))} steps, "
+    text += f"{' or '.join(map(str, sorted(threads)))} thread{'s' * (threads != {1})}."
     if not all(record["verified"] for record in records):
-        said += " SVHN is reconstructed from 28 × 28 copies."
-    return said
+        text += " SVHN is reconstructed from 28 × 28 copies."
+    return text
 
 
 def costs() -> str:
@@ -110,7 +110,7 @@ def sections() -> tuple[tuple[Path, tuple[str, str], str], ...]:
     page = ROOT / "docs" / "results.md"
     return (
         (page, FIGURES, figures()),
-        (page, TABLE, sweeps()),
+        (page, TABLE, studies()),
         (ROOT / "docs" / "performance.md", COSTS, costs()),
     )
 

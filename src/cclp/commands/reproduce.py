@@ -159,8 +159,8 @@ def reproduce_table1(context: click.Context, /, methods: str, **options: Any) ->
     """Errors on MNIST, SVHN and CIFAR-10 with few and all labels (Table 1).
 
     The paper's settings take days on two cores: choose --data and --labels, --recipe or
-    --max-steps, and see with --dry-run how long it takes here. A run that is finished is not trained
-    again; to merge the results of several machines, copy the folders in runs/ into one and call the
+    --max-steps, and see with --dry-run how long it takes here. A finished run is not trained again.
+    To merge the results of several machines, copy the folders in runs/ into one and call the
     command again.
 
     \b
@@ -168,9 +168,10 @@ def reproduce_table1(context: click.Context, /, methods: str, **options: Any) ->
     cclp reproduce table1 --recipe paper --seeds 10 --budget 600
     """
     from cclp.experiments import table1
+    from cclp.experiments.paper import FEW
 
     names = methods.split(",")
-    _run_study(context, "table1", partial(table1.cells, methods=names), tuple(table1.FEW), options)
+    _run_study(context, "table1", partial(table1.cells, methods=names), tuple(FEW), options)
 
 
 @reproduce.command("ablation", short_help="Figure 4: error against the length of the chains.")

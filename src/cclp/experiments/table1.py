@@ -35,6 +35,11 @@ from cclp.methods import check_methods, file_name, method_parts
 from cclp.training.config import Config
 from cclp.training.recipe import Recipe, make_recipe
 
+_HEADER = (
+    "model", "measured", "data", "num_labels", "ssl", "error_percent", "standard_deviation",
+    "seeds", "diverged",
+)  # fmt: skip
+
 
 class Row(NamedTuple):
     """A row of the table.
@@ -254,9 +259,7 @@ def comma_separated(records: list[dict[str, Any]]) -> str:
     """A line for each value."""
     table = io.StringIO(newline="")
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(
-        "model measured data num_labels ssl error_percent standard_deviation seeds diverged".split()
-    )
+    writer.writerow(_HEADER)
     for row in rows(records):
         for column, value in row.values.items():
             amount = FEW[column.data] if column.labels == "few" else "all"
