@@ -1,16 +1,20 @@
-"""Put the results of ``cclp reproduce`` into docs/: called by ``make results``."""
+"""Put recorded results into the generated blocks of docs/: called by ``make results``."""
 
 from pathlib import Path
 from typing import Any
 
+from benchmarks import estimator, lab, loss, pseudo_labels, scaling, soak, time_to_accuracy
 from cclp.experiments.folder import read_results
 from cclp.experiments.overhead import rows, share
 from cclp.experiments.tables import TABLES
 from cclp.files import check_marks, write_between
 from cclp.report.experiment import EXPERIMENTS
 from cclp.report.overhead_figure import NAMES
+from cclp.runs.record import read_json
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+ESTIMATOR = ("digits", "others", "mnist", "memory")
 TOYS = ("circles", "moons")
 STUDIES = ("table1", "ablation")
 FIGURES = ("<!-- tools/results.py writes from here -->", "<!-- to here: figures -->")
@@ -105,22 +109,54 @@ def costs() -> str:
     )
 
 
-def sections() -> tuple[tuple[Path, tuple[str, str], str], ...]:
-    """Pages, the marks in them, and what belongs between."""
-    page = ROOT / "docs" / "results.md"
-    return (
-        (page, FIGURES, figures()),
-        (page, TABLE, studies()),
-        (ROOT / "docs" / "performance.md", COSTS, costs()),
-    )
+def benchmarks() -> list[tuple[tuple[str, str], str]]:
+    """Marks and tables of the benchmarks, from what they have recorded."""
+    folder = ROOT / "results"
+    parts = {name: estimator.read_part(folder / f"estimator/{name}.json") for name in ESTIMATOR}
+    found = [
+        (loss.MARKS, loss.markdown(read_json(folder, "loss-benchmark.json"))),
+        (scaling.MARKS, scaling.table(read_json(folder, "scaling-benchmark.json"))),
+        (lab.MARKS, lab.table(read_json(folder, "lab-benchmark.json"))),
+        (soak.MARKS, soak.markdown(read_json(folder, "soak.json"))),
+        (
+            pseudo_labels.MARKS,
+            pseudo_labels.table(
+                pseudo_labels.upgrade_rows(read_json(folder, "prior-benchmark.json")["rows"])
+            ),
+        ),
+        (
+            estimator.MARKS,
+            estimator.markdown({name: part["result"] for name, part in parts.items()}),
+        ),
+    ]
+    for part, marks in time_to_accuracy.MARKS.items():
+        results = time_to_accuracy.read_results(folder / "time-to-accuracy" / part)
+        found.append((marks, time_to_accuracy.text(part, results)))
+    return found
+
+
+def blocks() -> list[tuple[Path, tuple[str, str], str]]:
+    """Every generated block: its page, the marks around it, and what belongs between them."""
+    found = [(FIGURES, figures()), (TABLE, studies()), (COSTS, costs()), *benchmarks()]
+    return [(page_with(marks), marks, text) for marks, text in found]
+
+
+def page_with(marks: tuple[str, str]) -> Path:
+    """The page that a block is in.
+
+    Raises:
+        ValueError: if no page of docs/ has these marks, or several have.
+    """
+    pages = [path for path in sorted(DOCS.glob("*.md")) if marks[0] in path.read_text()]
+    if len(pages) != 1:
+        raise ValueError(f"{marks[0]!r} must stand in one page of {DOCS}, got {len(pages)}")
+    check_marks(pages[0], marks)
+    return pages[0]
 
 
 def main() -> None:
-    """Write all sections."""
-    found = sections()
-    for path, marks, _ in found:
-        check_marks(path, marks)
-    for path, marks, text in found:
+    """Write all blocks."""
+    for path, marks, text in blocks():
         write_between(path, marks, text)
 
 
