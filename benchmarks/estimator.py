@@ -1,18 +1,20 @@
 """CCLPClassifier beside scikit-learn's own: errors, time and memory, as a table and as JSON.
 
-A part is kept in a file of its own, and what is in it is not measured again: stopped, the same
-command goes on.
+A part is kept in a file of its own, and what is in it is not measured again: after a stop the same
+command resumes.
 
 - digits: 10, 30, 50 and 100 labels, drawn per class, stratified 75/25 splits, 10 seeds;
 - others: wine, breast cancer, moons and blobs with features of noise; 1, 3 and 10 labels a class,
   3 seeds;
 - mnist: 784 pixels as a vector, 100 labels, all 60,000 images in fit (needs MNIST, see
   ``cclp data fetch mnist``);
-- memory: a mixture of 10 groups in 384 dimensions, 100 labels, more and more samples.
+- memory: a mixture of 10 Gaussians in 384 dimensions, 100 labels, more and more samples.
 
 Baselines: LabelSpreading with its best kernel (7 neighbours, or RBF with one of three bandwidths),
 chosen by the test error, in its favour; SelfTrainingClassifier with an SVC; logistic regression on
 the labels alone. Tables are standardised for them.
+
+``CCLPClassifier(method="cclp")`` is without pseudo-labels from the nearest-neighbour graph.
 """
 
 import argparse
@@ -37,15 +39,17 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
 from cclp.data.load import load
+from cclp.experiments.aggregate import percent
 from cclp.files import check_marks, write_between, write_json
-from cclp.runs.directory import read_json
+from cclp.runs.record import read_json
 from cclp.sklearn import CCLPClassifier
 from cclp.training.machine import environment
 
 Array = NDArray[Any]
 Result = dict[str, Any]
 MARKS = "<!-- benchmarks/estimator.py writes from here -->", "<!-- to here: estimator -->"
-OURS, WITHOUT = "CCLPClassifier", "CCLPClassifier(prior=0)"
+OURS, WITHOUT = "CCLPClassifier", 'CCLPClassifier(method="cclp")'
+RENAMED = {"CCLPClassifier(prior=0)": WITHOUT}  # as version 0.1 recorded it
 SPREADING = "LabelSpreading, best kernel"
 ROWS = (OURS, WITHOUT, SPREADING, "SelfTraining(SVC)", "logistic regression")
 SHARPNESS = (1, 10, 50)
@@ -63,7 +67,7 @@ def few_labels(y: Array, per_class: int, seed: int) -> Array:
 
 
 def with_noise(X: Array, features: int, size: float, seed: int) -> Array:
-    """Columns that say nothing."""
+    """Add columns of noise."""
     rng = np.random.default_rng(seed)
     return np.hstack([X, rng.normal(scale=size, size=(len(X), features))])
 
@@ -101,7 +105,7 @@ def models(seed: int) -> dict[str, Callable[[Array], Any]]:
     """By name: a function of the samples."""
     return {
         OURS: lambda X: CCLPClassifier(random_state=seed),
-        WITHOUT: lambda X: CCLPClassifier(prior=0, random_state=seed),
+        WITHOUT: lambda X: CCLPClassifier(method="cclp", random_state=seed),
         "SelfTraining(SVC)": lambda X: SelfTrainingClassifier(
             SVC(probability=True, random_state=seed)
         ),
@@ -156,7 +160,7 @@ def mnist(found: Result, save: Callable[[], None]) -> None:
     few = few_labels(data.train_y, 10, 0)
     for name, model in (
         (OURS, CCLPClassifier(random_state=0)),
-        (WITHOUT, CCLPClassifier(prior=0, random_state=0)),
+        (WITHOUT, CCLPClassifier(method="cclp", random_state=0)),
         ("LabelSpreading, 7 neighbours", LabelSpreading(kernel="knn", n_neighbors=7)),
         ("SelfTraining(logistic regression)", SelfTrainingClassifier(LogisticRegression())),
     ):
@@ -222,7 +226,7 @@ PARTS: dict[str, Callable[[Result, Callable[[], None]], None]] = {
 
 def cell(values: list[float]) -> str:
     """Mean and standard deviation, in percent."""
-    return f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}"
+    return percent(values).text(digits=1)
 
 
 def table(title: str, errors: Result) -> list[list[str]]:
@@ -263,6 +267,18 @@ def markdown(parts: dict[str, Result]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" if row else "" for row in tables)
 
 
+def read_part(path: Path) -> Result:
+    """The content of a part's file, under today's names."""
+    content = read_json(path.parent, path.name)
+    return {**content, "result": _renamed(content["result"])}
+
+
+def _renamed(result: Any) -> Any:
+    if not isinstance(result, dict):
+        return result
+    return {RENAMED.get(name, name): _renamed(value) for name, value in result.items()}
+
+
 def main() -> None:
     """Measure what is missing, print, write."""
     parser = argparse.ArgumentParser(
@@ -284,11 +300,11 @@ def main() -> None:
         path = options.out / f"{name}.json"
         content: Result = {"command": f"benchmarks/estimator.py {name}", "result": {}}
         if path.exists():
-            content = read_json(options.out, path.name)
+            content = read_part(path)
         content["environment"] = environment(torch.device("cpu"))
         PARTS[name](content["result"], lambda: write_json(path, content))  # noqa: B023 - used at once
     done = [name for name in PARTS if (options.out / f"{name}.json").exists()]
-    parts = {name: read_json(options.out, f"{name}.json")["result"] for name in done}
+    parts = {name: read_part(options.out / f"{name}.json")["result"] for name in done}
     print(markdown(parts))
     if options.docs:
         write_between(options.docs, MARKS, markdown(parts))

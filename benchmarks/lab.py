@@ -2,7 +2,7 @@
 
 The page itself measures, from its question to the server to the last line drawn: moons with noise
 0.05, S = 10, one step a frame, CCLP and supervised forces shown, in headless Chromium at 1280 × 800
-on the machine of the server. Between two frames the page waits for the screen; that is told apart.
+on the machine of the server. Between two frames the page waits for the screen: the last column.
 """
 
 import argparse

@@ -27,7 +27,7 @@ from cclp.experiments.overhead import CLASSES, best_of, embeddings
 from cclp.files import check_marks, write_between, write_json
 from cclp.training.machine import processor
 
-FEATURES, STEPS = 128, 3
+FEATURES, CHAIN_STEPS = 128, 3
 MARKS = "<!-- benchmarks/loss.py writes from here -->", "<!-- to here -->"
 TARGETS = {
     "over_floor": {1000: 1.3, 2000: 1.3},
@@ -51,15 +51,17 @@ def transcription(z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor) -> Ten
     G = H * M
     H_s = H
     loss = -(T * H_s.log()).sum()
-    for _ in range(STEPS - 1):
+    for _ in range(CHAIN_STEPS - 1):
         H_s = G @ H_s
         loss = loss - (T * H_s.log()).sum()
-    return loss / (STEPS * N)
+    return loss / (CHAIN_STEPS * N)
 
 
 def ours(z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor) -> Tensor:
     """The loss as users call it."""
-    return cclp.cclp_loss(z_labeled, labels, z_unlabeled, num_classes=CLASSES, chain_steps=STEPS)
+    return cclp.cclp_loss(
+        z_labeled, labels, z_unlabeled, num_classes=CLASSES, chain_steps=CHAIN_STEPS
+    )
 
 
 def forward_backward(loss: Callable[..., Tensor], n: int) -> Callable[[], None]:
@@ -162,7 +164,12 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     result = {
         "command": f"benchmarks/loss.py --threads {options.threads} --seconds {options.seconds:g}",
-        "settings": {"features": FEATURES, "classes": CLASSES, "steps": STEPS, "seed": 0},
+        "settings": {
+            "features": FEATURES,
+            "classes": CLASSES,
+            "chain_steps": CHAIN_STEPS,
+            "seed": 0,
+        },
         "machine": {
             "processor": processor(),
             "cores": os.cpu_count(),

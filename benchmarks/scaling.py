@@ -2,7 +2,7 @@
 
 Time of the loss, forward and backward without a network, and bytes that a process receives, against
 the number of processes and of samples in each: real processes on this machine, a thread each, that
-talk by gloo. A model of the cost is fitted to them and carried on to 1,024 devices.
+communicate by gloo. A model of the cost is fitted to them and extrapolated to 1,024 devices.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from cclp.training.machine import environment
 MARKS = "<!-- benchmarks/scaling.py writes from here -->", "<!-- to here: scaling -->"
 PROCESSES = (1, 2, 4)
 SAMPLES = (100, 200, 400, 800)  # of each process
-ALONE = (100, 200, 400, 800, 1600, 3200)  # N of one process: what graphs cost without a network
+ALONE = (100, 200, 400, 800, 1600, 3200)  # N of one process
 DEVICES = (1, 8, 64, 256, 1024)
 SHOWN = 200  # samples a device in the model
 FEATURES = 128
@@ -79,7 +79,7 @@ def received(step: Callable[[], None]) -> int:
 
 
 def process(rank: int, world: int, folder: str, samples: tuple[int, ...], turns: int) -> None:
-    """One of several; the first writes what was found."""
+    """One of several; the first writes the rows."""
     torch.set_num_threads(1)
     store = dist.FileStore(f"{folder}/store", world)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
@@ -143,19 +143,21 @@ def predict(model: dict[str, float], devices: int, n: int) -> dict[str, float]:
     """
     total = devices * n
     received = (devices - 1) * n * (FEATURES + CLASSES / 2) * 4
-    talk = model["start"] * np.log2(devices) + model["byte"] * received if devices > 1 else 0.0
+    communication = (
+        model["start"] * np.log2(devices) + model["byte"] * received if devices > 1 else 0.0
+    )
     products = model["cube"] * total**3 + model["square"] * total**2
     return {
         "bytes": received,
         "local": model["cube"] * n**3 + model["square"] * n**2 + model["fixed"],
-        "global": products + model["fixed"] + talk,
-        "sharded": products / devices + model["fixed"] + talk,
+        "global": products + model["fixed"] + communication,
+        "sharded": products / devices + model["fixed"] + communication,
         "matrix": 4.0 * total**2,
     }
 
 
 def table(result: dict[str, Any]) -> str:
-    """What was measured, the model, and what it says of more devices."""
+    """What was measured, the model, and its predictions for more devices."""
     lines = [
         "| processes | samples in each | local, ms | global, ms | global ÷ local | received |",
         "|---|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""Whether a long training grows: memory, open files and threads along many small steps.
+"""Whether a long training leaks: memory, open files and threads along many small steps.
 
 Steps on the bundled digits, with an evaluation and a checkpoint every few of them. Called by
 ``make soak``; ends with code 1 if the resident memory at the end is not within 2 % of that after a
@@ -28,7 +28,7 @@ EVERY = 50  # steps an evaluation and a checkpoint
 
 
 class Sample(NamedTuple):
-    """What the process holds after a step: resident bytes, open files, threads of the system."""
+    """Resident bytes, open files and system threads of the process after a step."""
 
     step: int
     resident: int
@@ -37,7 +37,7 @@ class Sample(NamedTuple):
 
 
 def sample(step: int) -> Sample:
-    """This process, now."""
+    """Sample this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return Sample(
         step,
@@ -47,11 +47,11 @@ def sample(step: int) -> Sample:
     )
 
 
-def soak(steps: int) -> list[Sample]:
-    """Train so many steps; samples after each tenth of them."""
-    recipe = replace(make_recipe("digits", "digits"), max_steps=steps, unlabeled_batch=100)
+def soak(max_steps: int) -> list[Sample]:
+    """Train, and sample the process after each tenth of the steps."""
+    recipe = replace(make_recipe("short", "digits"), max_steps=max_steps, unlabeled_batch=100)
     config = Config(
-        data="digits", recipe=recipe, labels=50, evaluate_every=EVERY, checkpoint_every=EVERY
+        data="digits", recipe=recipe, num_labels=50, evaluate_every=EVERY, checkpoint_every=EVERY
     )
     found: list[Sample] = []
     done = 0
@@ -59,7 +59,7 @@ def soak(steps: int) -> list[Sample]:
     def look() -> bool:
         nonlocal done
         done += 1
-        if done % (steps // 10) == 0:
+        if done % (max_steps // 10) == 0:
             found.append(sample(done))
         return False
 
@@ -69,7 +69,7 @@ def soak(steps: int) -> list[Sample]:
 
 
 def problems(samples: list[Sample]) -> list[str]:
-    """What has grown, in words; the first sample is the measure."""
+    """What has grown since the first sample."""
     first, last = samples[0], samples[-1]
     found = []
     if abs(last.resident / first.resident - 1) > MOST_GROWTH:
@@ -91,18 +91,18 @@ def markdown(record: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Soak, write, print, judge."""
+    """Train, write, print; exit with 1 if something has grown."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--max-steps", type=int, default=20_000)
     parser.add_argument("--out", type=Path, default=Path("results/soak.json"))
     parser.add_argument("--docs", type=Path, help="put the table into this page")
     options = parser.parse_args()
     if options.docs:
         check_marks(options.docs, MARKS)
     begun = time.monotonic()
-    samples = soak(options.steps)
+    samples = soak(options.max_steps)
     record = {
         "samples": [s._asdict() for s in samples],
         "every": EVERY,

@@ -1,10 +1,10 @@
-"""What the loop adds to a step: its time over the bare network, loss and optimizer.
+"""What the trainer adds to a step: its time over the bare network, loss and optimizer.
 
 Both train the MNIST net on the same samples, 100 labeled and 100 unlabeled, taking turns: one step
-of ``train_steps`` with all it does (seeds, draw, images, normalisation, Fabric, checks), one step
-written out on tensors that are ready. Also: a step of the MNIST and of the CIFAR net over what its
-convolutions and products would take at the rate of one large product; the time of a checkpoint, of
-``cclp --help``, and of loading MNIST if its folder is named.
+of :class:`cclp.training.trainer.Trainer` with all it does (seeds, batch, normalization, Fabric,
+checks), and one step written out on tensors that are ready. Also: a step of the MNIST and of the
+CIFAR net over what its convolutions and products would take at the rate of one large product; the
+time of a checkpoint, of ``cclp --help``, and of loading MNIST if its folder is named.
 """
 
 import argparse
@@ -28,10 +28,10 @@ from cclp.data.dataset import Dataset, InputSpec
 from cclp.data.load import load
 from cclp.files import write_json
 from cclp.progress import Reporter
-from cclp.runs.directory import create
+from cclp.runs.callbacks import WriteCheckpoints
+from cclp.runs.directory import Metrics, create
 from cclp.runs.run import Run
 from cclp.training.config import Config
-from cclp.training.loop import train_steps
 from cclp.training.machine import environment, fabric_precision, make_fabric
 from cclp.training.recipe import make_recipe
 
@@ -46,22 +46,23 @@ SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 
 
 def random_data(name: str) -> Dataset:
-    """Published data in shape; the pixels do not matter here."""
+    """Random images in the shape of published ones."""
     rng = np.random.default_rng(0)
     x = rng.integers(0, 255, (10_000, *SHAPES[name]), np.uint8)
     y = np.arange(10_000) % 10
-    form = InputSpec(tuple("0123456789"), SHAPES[name])
-    return Dataset(name, form, x, y, x[:100], y[:100], verified=False)
+    spec = InputSpec(tuple("0123456789"), SHAPES[name])
+    return Dataset(name, spec, x, y, x[:100], y[:100], verified=False)
 
 
 def bare_step(run: Run) -> Callable[[], None]:
     """The step written out, on tensors that are ready."""
-    objective, optimizer, data = run.objective, run.optimizer, run.data
+    trainer, data = run.trainer, run.data
+    objective, optimizer = trainer.objective, trainer.optimizer
     regulariser = cclp.CCLPLoss(10)
-    draw = run.training.batches(0)
-    labels = torch.from_numpy(data.train_y[draw.labeled])
+    batch = trainer.batches(0)
+    labels = torch.from_numpy(data.train_y[batch.labeled])
     x_labeled, x_unlabeled = (
-        objective.inputs(torch.from_numpy(data.train_x[indices])) for indices in draw
+        objective.inputs(torch.from_numpy(data.train_x[indices])) for indices in batch
     )
     net = objective.net.train()
 
@@ -96,18 +97,17 @@ def measure(turns: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         loop, bare = (new_run(Path(folder), config, data) for _ in range(2))
         create(Path(folder), {"config": config.to_json()})
-        steps = train_steps(
-            loop.fabric, *loop.training[2:], data.train_x, data.train_y,
-            config.recipe, config.seed,
-        )  # fmt: skip
-        step = bare_step(bare)
+        trainer, step = loop.trainer, bare_step(bare)
+        trainer.module.train()
         times: dict[str, list[float]] = {"loop": [], "bare": []}
         for turn in range(turns + 2):
-            for name, call in (("loop", lambda: next(steps)), ("bare", step)):
+            for name, call in (("loop", lambda: trainer.step(turn)), ("bare", step)):  # noqa: B023
                 taken = seconds(call)
                 if turn >= 2:  # the first two warm up
                     times[name].append(taken)
-        checkpoint = seconds(lambda: loop.save(1))
+        out = Path(folder)
+        writer = WriteCheckpoints(out, 100, Metrics(out / "metrics.jsonl"), dict, None)
+        checkpoint = seconds(lambda: writer.save(trainer))
     best = {name: min(values) for name, values in times.items()}
     middle = {name: statistics.median(values) for name, values in times.items()}
     return {
@@ -128,17 +128,13 @@ def peak(dtype: torch.dtype, size: int = 2048) -> float:
 
 
 def efficiency(name: str, turns: int) -> dict[str, float]:
-    """A step of the paper's recipe, with all the loop does, over its products at their peak."""
+    """A step of the paper's recipe, with all the trainer does, over its products at their peak."""
     config, data = Config(data=name, recipe=make_recipe("paper", name)), random_data(name)
     with tempfile.TemporaryDirectory() as folder:
         run = new_run(Path(folder), config, data)
-        steps = train_steps(
-            run.fabric, *run.training[2:], data.train_x, data.train_y,
-            config.recipe, config.seed,
-        )  # fmt: skip
         with FlopCounterMode(display=False) as counter:
-            next(steps)
-        best = min(seconds(lambda: next(steps)) for _ in range(turns))
+            run.trainer.step(0)
+        best = min(seconds(lambda: run.trainer.step(1)) for _ in range(turns))
     half = fabric_precision(config.precision, run.fabric.device) == "bf16-mixed"
     rate = peak(torch.bfloat16 if half else torch.float32)
     return {

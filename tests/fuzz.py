@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from cclp.pseudo_labels.prior import read_features
 
 from cclp.data.npz import read_npz
 from cclp.data.published.formats import parse_cifar, parse_idx, parse_svhn
@@ -33,7 +34,6 @@ from cclp.data.user.load import load_user_data
 from cclp.data.user.tables import encode, fit_columns
 from cclp.experiments.folder import read_results
 from cclp.files import check_marks, write_between, write_json
-from cclp.pseudo_labels.prior import read_features
 from cclp.report.experiment import make_experiment_page
 from cclp.report.page import make_report
 from cclp.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint

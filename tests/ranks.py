@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from cclp.pseudo_labels.prior import LabelGraph, LeftOut
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -19,11 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 import cclp
 from cclp.methods import METHODS, make_methods
 from cclp.nets import Net, mlp
-from cclp.pseudo_labels.prior import LabelGraph, LeftOut
 from cclp.runs.start import train
 from cclp.training.evaluation import run_net
-from cclp.training.objective import Objective
 from cclp.training.machine import make_fabric
+from cclp.training.objective import Objective
 from cclp.training.processes import any_of, local_rank_zero_first, rank, together
 from tests.runs import tiny_config
 

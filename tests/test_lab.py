@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 import cclp
 from cclp.cli import main
 from cclp.data.load import load
-from cclp.experiments import toy
+from cclp.experiments.toy import points as toy
 from cclp.lab import playground
 from cclp.lab.export import make_page, read_link
 from cclp.lab.run import RunView

@@ -19,8 +19,8 @@ from cclp.nets import mlp
 from cclp.runs.start import resume, train
 from cclp.training import processes
 from cclp.training.evaluation import run_net
-from cclp.training.objective import Objective
 from cclp.training.machine import make_fabric
+from cclp.training.objective import Objective
 from tests import children, ranks
 from tests.runs import last_weights, metrics, tiny_config
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from cclp import progress
-from cclp.progress import Bar, Lines, Reporter, Quiet, make_reporter
+from cclp.progress import Bar, Lines, Quiet, Reporter, make_reporter
 
 
 def play(report: Reporter) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cclp.experiments import circles, moons, overhead
-from cclp.experiments.descents import LAYOUTS, by_case, descent
+from cclp.experiments import overhead
 from cclp.experiments.tables import TABLES
+from cclp.experiments.toy import circles, moons
+from cclp.experiments.toy.descents import LAYOUTS, by_case, descent
 from cclp.report.experiment import EXPERIMENTS
 from examples.digits import NAMES
 from tools import results

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cclp.experiments.sweep import Cell, Ended, estimate, go, steps_done, unfinished
 
 from cclp.cli import main
 from cclp.experiments import ablation, table1
 from cclp.experiments.folder import read_results
-from cclp.experiments.sweep import Cell, Ended, estimate, go, steps_done, unfinished
 from cclp.experiments.table1 import COLUMNS, PAPER, Column, Value
 from cclp.experiments.tables import refresh
 from cclp.experiments.tables import reproduce as make_table

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from cclp.experiments import toy
-from cclp.experiments.toy import Layout, Moment
+from cclp.experiments.toy import points as toy
+from cclp.experiments.toy.points import Layout, Moment
 
 LAYOUTS: list[Callable[[int, float], Layout]] = [toy.circles, toy.moons, toy.arc]
 

@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
-from cclp.experiments.descents import FRAMES
+from cclp.experiments.toy.descents import FRAMES
 from cclp.files import write_bytes
 from cclp.lab.export import make_page
 from cclp.progress import make_reporter

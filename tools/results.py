@@ -1,25 +1,29 @@
-"""Put what ``cclp reproduce`` found into docs/: called by ``make results``."""
+"""Put recorded results into the generated blocks of docs/: called by ``make results``."""
 
 from pathlib import Path
 from typing import Any
 
+from benchmarks import estimator, lab, loss, pseudo_labels, scaling, soak, time_to_accuracy
 from cclp.experiments.folder import read_results
 from cclp.experiments.overhead import rows, share
 from cclp.experiments.tables import TABLES
 from cclp.files import check_marks, write_between
 from cclp.report.experiment import EXPERIMENTS
 from cclp.report.overhead_figure import NAMES
+from cclp.runs.record import read_json
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+ESTIMATOR = ("digits", "others", "mnist", "memory")
 TOYS = ("circles", "moons")
-SWEEPS = ("table1", "ablation")
+STUDIES = ("table1", "ablation")
 FIGURES = ("<!-- tools/results.py writes from here -->", "<!-- to here: figures -->")
 TABLE = ("<!-- tools/results.py writes sweeps from here -->", "<!-- to here: sweeps -->")
 COSTS = ("<!-- tools/results.py writes costs from here -->", "<!-- to here: costs -->")
 
 
 def claims(content: dict[str, Any]) -> str:
-    """What was said and what was measured, as a table."""
+    """The claims and what was measured, as a table."""
     lines = ["| claim | measured | |", "| --- | --- | --- |"]
     for claim in content["claims"]:
         holds = "holds" if claim["holds"] else "**fails**"
@@ -28,7 +32,7 @@ def claims(content: dict[str, Any]) -> str:
 
 
 def figure(name: str, picture: str) -> str:
-    """A picture that leads to its drawing in vectors."""
+    """A picture with a link to its SVG."""
     text = EXPERIMENTS[name].captions[picture].split(".")[0]
     return f"[![{text}](../results/{name}/{picture}.png)](../results/{name}/{picture}.svg)"
 
@@ -50,10 +54,10 @@ def figures() -> str:
     return "\n\n".join(parts)
 
 
-def sweeps() -> str:
+def studies() -> str:
     """The section on Table 1 and the ablation."""
     parts = []
-    for name in SWEEPS:
+    for name in STUDIES:
         content = read_results(ROOT / "results" / name)
         about, records = EXPERIMENTS[name], list(content["records"].values())
         parts += [f"### {about.title}", figure(name, "figure")]
@@ -65,14 +69,14 @@ def sweeps() -> str:
 
 
 def made(records: list[dict[str, Any]]) -> str:
-    """On what the runs of a sweep were made, with all that must stand beside their numbers."""
+    """How the runs of a study were made: their number, steps, threads and data."""
     threads = {record["environment"]["machine"]["threads"] for record in records}
-    steps = {f"{record['recipe']['steps']:,}" for record in records}
-    said = f"{len(records)} runs of {', '.join(sorted(steps))} steps, "
-    said += f"{' or '.join(map(str, sorted(threads)))} thread{'s' * (threads != {1})}."
+    steps = {f"{record['recipe']['max_steps']:,}" for record in records}
+    text = f"{len(records)} runs of {', '.join(sorted(steps))} steps, "
+    text += f"{' or '.join(map(str, sorted(threads)))} thread{'s' * (threads != {1})}."
     if not all(record["verified"] for record in records):
-        said += " SVHN is reconstructed from 28 × 28 copies."
-    return said
+        text += " SVHN is reconstructed from 28 × 28 copies."
+    return text
 
 
 def costs() -> str:
@@ -105,22 +109,54 @@ def costs() -> str:
     )
 
 
-def sections() -> tuple[tuple[Path, tuple[str, str], str], ...]:
-    """Pages, the marks in them, and what belongs between."""
-    page = ROOT / "docs" / "results.md"
-    return (
-        (page, FIGURES, figures()),
-        (page, TABLE, sweeps()),
-        (ROOT / "docs" / "performance.md", COSTS, costs()),
-    )
+def benchmarks() -> list[tuple[tuple[str, str], str]]:
+    """Marks and tables of the benchmarks, from what they have recorded."""
+    folder = ROOT / "results"
+    parts = {name: estimator.read_part(folder / f"estimator/{name}.json") for name in ESTIMATOR}
+    found = [
+        (loss.MARKS, loss.markdown(read_json(folder, "loss-benchmark.json"))),
+        (scaling.MARKS, scaling.table(read_json(folder, "scaling-benchmark.json"))),
+        (lab.MARKS, lab.table(read_json(folder, "lab-benchmark.json"))),
+        (soak.MARKS, soak.markdown(read_json(folder, "soak.json"))),
+        (
+            pseudo_labels.MARKS,
+            pseudo_labels.table(
+                pseudo_labels.upgrade_rows(read_json(folder, "prior-benchmark.json")["rows"])
+            ),
+        ),
+        (
+            estimator.MARKS,
+            estimator.markdown({name: part["result"] for name, part in parts.items()}),
+        ),
+    ]
+    for part, marks in time_to_accuracy.MARKS.items():
+        results = time_to_accuracy.read_results(folder / "time-to-accuracy" / part)
+        found.append((marks, time_to_accuracy.text(part, results)))
+    return found
+
+
+def blocks() -> list[tuple[Path, tuple[str, str], str]]:
+    """Every generated block: its page, the marks around it, and what belongs between them."""
+    found = [(FIGURES, figures()), (TABLE, studies()), (COSTS, costs()), *benchmarks()]
+    return [(page_with(marks), marks, text) for marks, text in found]
+
+
+def page_with(marks: tuple[str, str]) -> Path:
+    """The page that a block is in.
+
+    Raises:
+        ValueError: if no page of docs/ has these marks, or several have.
+    """
+    pages = [path for path in sorted(DOCS.glob("*.md")) if marks[0] in path.read_text()]
+    if len(pages) != 1:
+        raise ValueError(f"{marks[0]!r} must stand in one page of {DOCS}, got {len(pages)}")
+    check_marks(pages[0], marks)
+    return pages[0]
 
 
 def main() -> None:
-    """Write all sections."""
-    found = sections()
-    for path, marks, _ in found:
-        check_marks(path, marks)
-    for path, marks, text in found:
+    """Write all blocks."""
+    for path, marks, text in blocks():
         write_between(path, marks, text)
 
 

@@ -36,21 +36,21 @@ from cclp.training.recipe import RECIPES, Setting
     help=f"Names with commas between them: {', '.join(METHODS)}, and combinations such as "
     "cclp+vat.",
 )
-@click.option("--seeds", type=int, default=5, help="So many labeled sets and first weights.")
+@click.option("--seeds", type=int, default=5, help="Number of labeled sets and initial weights.")
 @num_labels_option
 @click.option(
     "--recipe",
     type=click.Choice(list(RECIPES)),
-    help="Of all runs, as in cclp train; methods are those named, pseudo-labels are for "
-    "graph_pseudo_label only.  [default: short]",
+    help="Of all runs, as in cclp train; its method is not used.  [default: short]",
 )
 @max_steps_option
 @click.option(
     "--weight", "weights", type=Weight(), multiple=True, help="METHOD=W, wherever it is a part."
 )
 @setting_option
+@click.option("--jobs", type=int, default=1, help="Number of runs at a time; they share the cores.")
 @click.option("--held-out", type=int, help="As in cclp train: for choosing settings.")
-@path_option("--out", "Directory; one of the same comparison is gone on with.  [default: in runs/]")
+@path_option("--out", "Directory; one of the same comparison is resumed.  [default: in runs/]")
 @data_dir_option
 @no_verify_option
 @image_size_option
@@ -64,6 +64,7 @@ def compare(
     /,
     methods: str,
     seeds: int,
+    jobs: int,
     out: Path | None,
     weights: tuple[tuple[str, float], ...],
     settings: tuple[tuple[str, str, Setting], ...],
@@ -75,9 +76,10 @@ def compare(
     \b
     cclp compare digits --methods supervised,entropy,vat,cclp,cclp+vat --num-labels 50 --seeds 5
 
-    Stopped or killed, the same command goes on where it was.
+    After a stop or a crash the same command resumes.
     """
     check_integer("seeds", seeds, least=1)
+    check_integer("jobs", jobs, least=1)
     names = methods.split(",")
     parts = {part for name in names for part in method_parts(name)}
     for name in [name for name, _ in weights] + [name for name, _, _ in settings]:
@@ -96,9 +98,9 @@ def compare(
 
     with make_reporter(quiet) as report, StopOnSignal(report.warn) as should_stop:
         try:
-            run_comparison(config, names, range(seeds), out, report, should_stop)
+            run_comparison(config, names, range(seeds), out, report, should_stop, jobs)
         except Stopped:
-            report.warn("Stopped, saved. The same command goes on with it.")
+            report.warn("Stopped, saved. The same command resumes.")
             context.exit(128 + should_stop.number)
     click.echo((out / "results.md").read_text(), nl=False)
     click.echo(f"comparison: {out}")

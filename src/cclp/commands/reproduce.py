@@ -1,4 +1,4 @@
-"""``cclp reproduce …``: the paper's figures and tables."""
+"""``cclp reproduce``: the paper's figures and tables."""
 
 import math
 import shlex
@@ -24,12 +24,12 @@ from cclp.progress import make_reporter
 
 if TYPE_CHECKING:
     from cclp.experiments.folder import Claim
-    from cclp.experiments.sweep import Cell
+    from cclp.experiments.study import Cell
 
 
 @click.group()
 def reproduce() -> None:
-    """The paper's figures and tables, made by this code, with its claims in numbers.
+    """Reproduce the paper's figures and tables, and measure its claims.
 
     \b
     cclp reproduce circles
@@ -38,8 +38,8 @@ def reproduce() -> None:
     cclp reproduce ablation --max-steps 1500 --dry-run
     cclp reproduce table1 --data mnist --seeds 3 --budget 60
 
-    Each writes raw results, figures (SVG, PNG) or tables, and a page. Stopped or killed, the same
-    command goes on where it was; finished, it draws again.
+    Each writes raw results, figures (SVG, PNG) or tables, and a page. After a stop or a crash the
+    same command resumes; when all is finished, it draws the figures again.
     """
 
 
@@ -47,13 +47,13 @@ _seeds = click.option(
     "--seeds",
     type=int,
     default=10,
-    help="So many draws of noise, labeled points and first classifier.",
+    help="Number of draws of noise, labeled points and initial classifier.",
 )
 
 
 def _experiment_out(name: str) -> Callable[..., Any]:
     return path_option(
-        "--out", f"Directory; one of the same experiment is gone on with.  [default: runs/{name}]"
+        "--out", f"Directory; one of the same experiment is resumed.  [default: runs/{name}]"
     )
 
 
@@ -67,7 +67,7 @@ def reproduce_circles(context: click.Context, seeds: int, out: Path | None, quie
 
     200 free points and a linear classifier, gradient descent; several minutes on two cores.
     """
-    from cclp.experiments import circles, descents
+    from cclp.experiments.toy import circles, descents
 
     run = partial(descents.reproduce, "circles", circles.CASES, circles.claims, seeds=seeds)
     _reproduce(context, out or Path("runs", "circles"), quiet, run)
@@ -84,7 +84,7 @@ def reproduce_moons(context: click.Context, seeds: int, out: Path | None, quiet:
     And a single moon, whose middle is ambiguous, from the released repository. Several minutes on
     two cores.
     """
-    from cclp.experiments import descents, moons
+    from cclp.experiments.toy import descents, moons
 
     run = partial(descents.reproduce, "moons", moons.CASES, moons.claims, seeds=seeds)
     _reproduce(context, out or Path("runs", "moons"), quiet, run)
@@ -97,7 +97,7 @@ def reproduce_moons(context: click.Context, seeds: int, out: Path | None, quiet:
 def reproduce_overhead(context: click.Context, out: Path | None, quiet: bool) -> None:
     """What CCLP adds to a training step (Section 6): three networks, N from 100 to 4000, S to 10.
 
-    Times on this machine, best of several: let nothing else run beside it. About ten minutes on two
+    Times on this machine, best of several: run nothing else beside it. About ten minutes on two
     cores, and 5 GB of memory.
     """
     from cclp.experiments import overhead
@@ -105,12 +105,12 @@ def reproduce_overhead(context: click.Context, out: Path | None, quiet: bool) ->
     _reproduce(context, out or Path("runs", "overhead"), quiet, overhead.reproduce)
 
 
-def _sweep(
+def _study_options(
     data: str, seeds: int, recipe: str
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Options of experiments that are many runs of cclp train, with these defaults."""
     options = (
-        click.option("--seeds", type=int, default=seeds, help="So many labeled sets."),
+        click.option("--seeds", type=int, default=seeds, help="Number of labeled sets."),
         click.option(
             "--recipe",
             type=click.Choice(["paper", "short", "fast"]),
@@ -131,10 +131,13 @@ def _sweep(
         ),
         max_steps_option,
         click.option(
-            "--budget", type=float, metavar="MINUTES", help="Stop after so long, all saved."
+            "--budget",
+            type=float,
+            metavar="MINUTES",
+            help="Stop after this time; everything is saved.",
         ),
         click.option("--dry-run", is_flag=True, help="List the runs, with estimated times."),
-        click.option("--jobs", type=int, default=1, help="So many runs at a time."),
+        click.option("--jobs", type=int, default=1, help="Number of runs at a time."),
         data_dir_option,
         no_verify_option,
         quiet_option,
@@ -146,32 +149,34 @@ def _sweep(
 @click.option(
     "--methods",
     default="supervised,lba,cclp",
-    help="Names with commas between them, as in cclp compare.",
+    help="Names with commas between them, as in cclp compare; cclp+graph_pseudo_label is what the "
+    "recipe fast is made for.",
 )
 @_experiment_out("table1")
-@_sweep("all three", seeds=3, recipe="fast")
+@_study_options("all three", seeds=3, recipe="fast")
 @click.pass_context
 def reproduce_table1(context: click.Context, /, methods: str, **options: Any) -> None:
     """Errors on MNIST, SVHN and CIFAR-10 with few and all labels (Table 1).
 
     The paper's settings take days on two cores: choose --data and --labels, --recipe or
-    --max-steps, and see with --dry-run how long it takes here. A cell that is finished is not
-    trained again; to bring together what several machines have made, copy the folders in runs/ into
-    one and call the command again.
+    --max-steps, and see with --dry-run how long it takes here. A finished run is not trained again.
+    To merge the results of several machines, copy the folders in runs/ into one and call the
+    command again.
 
     \b
     cclp reproduce table1 --data mnist --labels few --dry-run
     cclp reproduce table1 --recipe paper --seeds 10 --budget 600
     """
     from cclp.experiments import table1
+    from cclp.experiments.paper import FEW
 
     names = methods.split(",")
-    _run_sweep(context, "table1", partial(table1.cells, methods=names), tuple(table1.FEW), options)
+    _run_study(context, "table1", partial(table1.cells, methods=names), tuple(FEW), options)
 
 
 @reproduce.command("ablation", short_help="Figure 4: error against the length of the chains.")
 @_experiment_out("ablation")
-@_sweep("mnist", seeds=1, recipe="short")
+@_study_options("mnist", seeds=1, recipe="short")
 @click.pass_context
 def reproduce_ablation(context: click.Context, /, **options: Any) -> None:
     """Error on 10,000 held-out training images against the longest chain, S.
@@ -183,17 +188,17 @@ def reproduce_ablation(context: click.Context, /, **options: Any) -> None:
     """
     from cclp.experiments import ablation
 
-    _run_sweep(context, "ablation", ablation.cells, ("mnist",), options)
+    _run_study(context, "ablation", ablation.cells, ("mnist",), options)
 
 
-def _run_sweep(
+def _run_study(
     context: click.Context,
     name: str,
     make_cells: "Callable[..., list[Cell]]",
     all_data: tuple[str, ...],
     options: dict[str, Any],
 ) -> None:
-    """Make the runs of an experiment, within the budget, or list them."""
+    """Train the runs of an experiment within the budget, or list them."""
     check_integer("seeds", options["seeds"], least=1)
     check_integer("jobs", options["jobs"], least=1)
     budget = options["budget"]
@@ -203,7 +208,7 @@ def _run_sweep(
     out = options["out"] or Path("runs", name)
     cells = make_cells(
         options["recipe"],
-        options["steps"],
+        options["max_steps"],
         tuple(dict.fromkeys(options["data"] or all_data)),
         tuple(dict.fromkeys(options["labels"] or ("few", "all"))),
         seeds=options["seeds"],
@@ -221,8 +226,8 @@ def _run_sweep(
 
 
 def _list_runs(cells: "list[Cell]", runs: Path, jobs: int) -> None:
-    """What there is to do, and how long it will take here."""
-    from cclp.experiments.sweep import estimate
+    """List the runs, with the time that each will take here."""
+    from cclp.experiments.estimate import estimate
 
     total = 0.0
     with make_reporter(quiet=False) as report:
@@ -240,7 +245,7 @@ def _reproduce(
     run: "Callable[..., list[Claim]]",
     budget: float | None = None,
 ) -> None:
-    """Run an experiment, draw it, say what became of each claim."""
+    """Run an experiment, draw its figures, print its claims."""
     from cclp.runs.start import Stopped
 
     check_page(out / "report.html")
@@ -256,7 +261,7 @@ def _reproduce(
                     command=line,
                 )
             except Stopped:
-                report.warn("Stopped, saved. The same command goes on with it.")
+                report.warn("Stopped, saved. The same command resumes.")
                 if signalled():
                     context.exit(128 + signalled.number)
                 claims = []
@@ -267,7 +272,7 @@ def _reproduce(
 
 
 def experiment_page(folder: Path, page: Path | None = None) -> Path:
-    """Draw an experiment, and write its page."""
+    """Draw the figures of an experiment, and write its page."""
     from cclp.report.experiment import make_experiment_page, write_figures
 
     page = page or folder / "report.html"
@@ -278,7 +283,7 @@ def experiment_page(folder: Path, page: Path | None = None) -> Path:
 
 
 def check_page(page: Path) -> None:
-    """Make sure that nothing but a report is written over."""
+    """Make sure that only a report is overwritten."""
     from cclp.report.page import is_report
 
     if page.exists() and not is_report(page):

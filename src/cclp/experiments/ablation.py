@@ -1,7 +1,7 @@
 """The paper's Figure 4: error on held-out images against the length of the chains, S.
 
 ==================== ==============================================================
-``results.json``     settings, what is known of each run, what that says of each claim
+``results.json``     settings, the record of each run, the measured claims
 ``runs/``            a run directory for each S, number of labels and seed
 ``figure.svg, .png`` error against S
 ``table.md, .csv``   the same in numbers
@@ -13,15 +13,17 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 from cclp.experiments import table1
+from cclp.experiments.aggregate import percent, summarize
 from cclp.experiments.folder import Claim
 from cclp.experiments.grid import Grid
-from cclp.experiments.sweep import Cell
-from cclp.experiments.table1 import FEW, TITLES, Labels
+from cclp.experiments.paper import FEW, TITLES, Labels
+from cclp.experiments.settings import with_defaults
+from cclp.experiments.study import Cell
 from cclp.training.config import Config
+from cclp.training.recipe import Settings
 
 CHAINS = (0, 1, 2, 3, 4, 6, 10, 20)  # 0: no SSL
 HELD_OUT = 10_000
@@ -31,35 +33,36 @@ BAND = 0.05, 0.25  # below S = 1, by its share
 
 def cell(
     recipe: str,
-    steps: int | None,
+    max_steps: int | None,
     data: str,
     labels: Labels,
-    chain: int,
+    chain_steps: int,
     seed: int,
     data_dir: str | None = None,
     verify: bool = True,
 ) -> Cell:
     """One run of the ablation."""
-    if chain not in CHAINS:
-        raise ValueError(f"S must be one of {CHAINS}, got {chain}")
-    method = "cclp" if chain else "supervised"
-    plain = table1.cell(recipe, steps, data, labels, method, seed, data_dir, verify).config
+    if chain_steps not in CHAINS:
+        raise ValueError(f"chain_steps must be one of {CHAINS}, got {chain_steps}")
+    method = "cclp" if chain_steps else "supervised"
+    settings: Settings = {"cclp": {"chain_steps": chain_steps}} if chain_steps else {}
+    plain = table1.cell(recipe, max_steps, data, labels, method, seed, data_dir, verify).config
     return Cell(
-        f"{data}-{FEW[data] if labels == 'few' else 'all'}-S{chain}-seed{seed}",
-        replace(plain, recipe=replace(plain.recipe, chain_steps=max(chain, 1)), held_out=HELD_OUT),
+        f"{data}-{FEW[data] if labels == 'few' else 'all'}-S{chain_steps}-seed{seed}",
+        replace(plain, settings=settings, held_out=HELD_OUT),
     )
 
 
 def cell_like(recipe: str, config: Config) -> Cell:
     """The cell that a run with such a configuration must be."""
     labels: Labels = "all" if config.num_labels is None else "few"
-    chain = 0 if config.method == "supervised" else config.recipe.chain_steps
-    return cell(recipe, config.recipe.max_steps, config.data, labels, chain, config.seed)
+    chain_steps = _chain_steps(config.method_settings)
+    return cell(recipe, config.recipe.max_steps, config.data, labels, chain_steps, config.seed)
 
 
 def cells(
     recipe: str,
-    steps: int | None,
+    max_steps: int | None,
     data: Sequence[str],
     labels: Sequence[Labels],
     seeds: int,
@@ -68,17 +71,22 @@ def cells(
 ) -> list[Cell]:
     """The runs, seed by seed, so that an unfinished ablation is a fair one."""
     return [
-        cell(recipe, steps, name, amount, chain, seed, data_dir, verify)
+        cell(recipe, max_steps, name, amount, chain_steps, seed, data_dir, verify)
         for seed in range(seeds)
         for name in data
         for amount in labels
-        for chain in CHAINS
+        for chain_steps in CHAINS
     ]
+
+
+def _chain_steps(settings: Settings) -> int:
+    """S by the settings of a run; 0 without CCLP."""
+    return int(with_defaults(settings).get("cclp", {"chain_steps": 0})["chain_steps"])
 
 
 def chain_of(record: dict[str, Any]) -> int:
     """S of a run; 0 without SSL."""
-    return 0 if record["method"] == "supervised" else int(record["recipe"]["chain_steps"])
+    return _chain_steps(record["settings"])
 
 
 def curves(records: list[dict[str, Any]]) -> dict[tuple[str, Labels], dict[int, list[float]]]:
@@ -86,27 +94,31 @@ def curves(records: list[dict[str, Any]]) -> dict[tuple[str, Labels], dict[int, 
     found: dict[tuple[str, Labels], dict[int, list[float]]] = {}
     known = [record for record in records if record["error"] is not None]
     for record in sorted(known, key=lambda r: (list(FEW).index(r["data"]), chain_of(r))):
-        amount: Labels = "few" if record["labels"] == FEW[record["data"]] else "all"
-        curve = found.setdefault((record["data"], amount), {})
+        curve = found.setdefault((record["data"], _labels(record)), {})
         curve.setdefault(chain_of(record), []).append(100 * record["error"])
     return found
 
 
+def _labels(record: dict[str, Any]) -> Labels:
+    return "all" if record["num_labels"] is None else "few"
+
+
 def row(record: dict[str, Any]) -> tuple[str, ...]:
-    """To which runs of one length belong."""
-    return (name_of(record["data"], "few" if record["labels"] == FEW[record["data"]] else "all"),)
+    """The curve that a run belongs to: all its runs have the same number of steps."""
+    return (name_of(record["data"], _labels(record)),)
 
 
 def name_of(data: str, labels: Labels) -> str:
-    """For people."""
+    """The title of a curve."""
     return f"{TITLES[data]}, {FEW[data] if labels == 'few' else 'all'} labels"
 
 
 def claims(records: list[dict[str, Any]]) -> list[Claim]:
-    """What the paper says of the figure, of every curve that has what it takes."""
+    """The paper's claims about the figure, for every curve that has the runs they need."""
     made = []
     for (data, amount), curve in curves(records).items():
-        name, mean = name_of(data, amount), {s: fmean(errors) for s, errors in curve.items()}
+        name = name_of(data, amount)
+        mean = {s: summarize(errors).mean for s, errors in curve.items()}
         if {0, 1} <= mean.keys():
             made.append(
                 Claim(
@@ -140,32 +152,35 @@ def claims(records: list[dict[str, Any]]) -> list[Claim]:
 
 
 def grids(records: list[dict[str, Any]]) -> list[Grid]:
-    """A row for each curve; all seeds."""
-    table = Grid(
-        "Error on held-out images, %",
-        ("", *("no SSL" if not s else f"S = {s}" for s in CHAINS)),
-        [],
-    )
-    failed = sum(record["error"] is None for record in records)
-    if failed:
-        table = table._replace(title=f"{table.title}; {failed} runs have diverged")
-    for (data, amount), curve in curves(records).items():
-        errors = (", ".join(f"{e:.2f}" for e in curve.get(s, [])) or "–" for s in CHAINS)
-        table.rows.append((name_of(data, amount), *errors))
-    return [table]
+    """A row for each curve; mean and standard deviation over seeds."""
+    found: dict[tuple[str, Labels], dict[int, list[float | None]]] = {}
+    for record in sorted(records, key=lambda r: list(FEW).index(r["data"])):
+        curve = found.setdefault((record["data"], _labels(record)), {})
+        curve.setdefault(chain_of(record), []).append(record["error"])
+    header = ("", *("no SSL" if not s else f"S = {s}" for s in CHAINS))
+    table = [
+        (name_of(*key), *(str(percent(curve.get(s, []))) for s in CHAINS))
+        for key, curve in found.items()
+    ]
+    return [Grid("Error on held-out images, %", header, table)]
 
 
 def comma_separated(records: list[dict[str, Any]]) -> str:
     """A line for each run."""
     table = io.StringIO(newline="")
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["data", "labels", "chain_steps", "seed", "error_percent", "steps"])
+    writer.writerow(["data", "num_labels", "chain_steps", "seed", "error_percent", "max_steps"])
     known = [record for record in records if record["error"] is not None]
-    for record in sorted(known, key=lambda r: (r["data"], r["labels"], chain_of(r), r["seed"])):
+    for record in sorted(known, key=lambda r: (r["data"], *_order(r))):
+        amount = "all" if record["num_labels"] is None else record["num_labels"]
         writer.writerow(
             [
-                *(record["data"], record["labels"], chain_of(record), record["seed"]),
-                *(f"{100 * record['error']:.2f}", record["recipe"]["steps"]),
+                *(record["data"], amount, chain_of(record), record["seed"]),
+                *(f"{100 * record['error']:.2f}", record["recipe"]["max_steps"]),
             ]
         )
     return table.getvalue()
+
+
+def _order(record: dict[str, Any]) -> tuple[str, int, int]:
+    return _labels(record), chain_of(record), record["seed"]

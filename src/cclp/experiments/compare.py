@@ -1,9 +1,9 @@
 """Methods side by side: the same splits, the same network, the same steps.
 
 ==================== ==============================================================
-``compare.json``     what was asked for; the directory belongs to it
+``compare.json``     the configuration; the directory belongs to it
 ``runs/``            a run directory for each method and seed
-``results.json``     errors, times and differences, so far
+``results.json``     errors, times and paired differences, so far
 ``results.md``       the same as a table
 ``figure.png``       the same as a figure
 ==================== ==============================================================
@@ -11,16 +11,21 @@
 
 import io
 import statistics
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cclp.experiments.sweep import Cell, go
+from cclp.experiments.aggregate import Summary, paired_differences, percent, summarize
+from cclp.experiments.outcomes import Record, read_outcomes
+from cclp.experiments.study import Cell, run_study
 from cclp.files import write_bytes, write_json
 from cclp.methods import check_methods, file_name, method_parts
 from cclp.progress import Reporter
-from cclp.runs.directory import Metrics, read_json
+from cclp.runs.directory import Metrics
+from cclp.runs.record import read_json
+from cclp.runs.upgrade import upgrade_config
 from cclp.training.config import Config
 
 REFERENCE, BASELINE = "cclp", "supervised"
@@ -28,19 +33,24 @@ REFERENCE, BASELINE = "cclp", "supervised"
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of a method.
+    """The runs of a method.
 
     Attributes:
         method: its name.
-        errors: by seed, of the runs that are finished.
+        errors: by seed, of the runs that have ended; None for one that diverged.
         step_seconds: median of all logged steps; None if there is none.
-        diverged: seeds with which its loss did not stay finite.
     """
 
     method: str
-    errors: dict[int, float]
-    step_seconds: float | None
-    diverged: tuple[int, ...] = ()
+    errors: dict[int, float | None]
+    step_seconds: float | None = None
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Row":
+        """A row of ``results.json``."""
+        errors = content["errors"] | dict.fromkeys(map(str, content["diverged"]))
+        by_seed = {int(seed): error for seed, error in errors.items()}
+        return cls(content["method"], by_seed, content["step_seconds"])
 
 
 def compare(
@@ -50,37 +60,30 @@ def compare(
     out: Path,
     report: Reporter | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    jobs: int = 1,
 ) -> list[Row]:
-    """Train every method with every seed, what is finished already excepted.
-
-    A run whose loss does not stay finite is a result too: the others go on.
+    """Train every method with every seed; finished runs are kept.
 
     Args:
         config: of all runs, but for method and seed.
         methods: names, see :func:`cclp.methods.method_parts`.
         seeds: each draws its own labeled set and weights, the same for all methods.
-        out: directory; one of the same comparison is gone on with.
+        out: directory; one of the same comparison is resumed.
         report: what the user sees.
         should_stop: asked after each step.
+        jobs: so many runs at a time.
 
     Raises:
         ValueError: for wrong settings, or if ``out`` holds another comparison.
         cclp.runs.start.Stopped: if ``should_stop`` said so; all is saved.
     """
-    report = report or Reporter()
     check_methods(methods)
     _claim(out, config)
-    diverged: set[tuple[str, int]] = set()
     cells = [  # seed by seed, so that an unfinished comparison is a fair one
         _cell(config, method, seed) for seed in seeds for method in methods
     ]
-    for ended in go(cells, out / "runs", report, should_stop):
-        if ended.problem is not None:
-            method, seed = ended.cell.config.method, ended.cell.config.seed
-            report.warn(f"{method}, seed {seed}: {ended.problem}. Going on with the others.")
-            diverged.add((method, seed))
-        write_results(out, methods, diverged)
-    return write_results(out, methods, diverged)
+    write = partial(write_results, out, methods)
+    return run_study(cells, out / "runs", report or Reporter(), should_stop, write, jobs=jobs)
 
 
 def _cell(config: Config, method: str, seed: int) -> Cell:
@@ -95,7 +98,8 @@ def _claim(out: Path, config: Config) -> None:
     ours = {"method": config.method, "seed": config.seed}  # what its runs differ in
     if (out / "compare.json").exists():
         try:
-            same = Config.from_json({**read_json(out, "compare.json")["config"], **ours}) == config
+            recorded = upgrade_config(read_json(out, "compare.json")["config"])
+            same = Config.from_json({**recorded, **ours}) == config
         except (KeyError, TypeError, ValueError):
             same = False
         if not same:
@@ -111,116 +115,105 @@ def _claim(out: Path, config: Config) -> None:
     write_json(out / "compare.json", {"config": about}, new=True)
 
 
-def write_results(
-    out: Path, methods: Sequence[str], diverged: Set[tuple[str, int]] = frozenset()
-) -> list[Row]:
-    """Read all finished runs of a comparison and write what they say together.
+def write_results(out: Path, methods: Sequence[str]) -> list[Row]:
+    """Read all runs of a comparison that have ended, and write the table and the figure.
 
     Args:
         out: its directory.
         methods: in this order.
-        diverged: methods and seeds of runs that could not be finished.
     """
-    results = [
-        read_json(path.parent, "result.json") | {"folder": path.parent}
-        for path in sorted((out / "runs").glob("*/result.json"))
-    ]
-    rows = [
-        replace(
-            _row(method, results),
-            diverged=tuple(sorted(seed for name, seed in diverged if name == method)),
-        )
-        for method in methods
-    ]
-    table = [_summary(row, rows) for row in rows]
-    environment = results[0]["environment"] if results else None
+    outcomes = read_outcomes(out / "runs")
+    rows = [_row(method, outcomes, out / "runs") for method in methods]
+    environment = next((outcome["environment"] for outcome in outcomes.values()), None)
+    table = [_to_json(row, rows) for row in rows]
     write_json(out / "results.json", {"methods": table, "environment": environment})
-    write_bytes(out / "results.md", markdown(table).encode())
+    write_bytes(out / "results.md", markdown(rows).encode())
     write_bytes(out / "figure.png", figure(rows))
     return rows
 
 
-def _row(method: str, results: list[dict[str, Any]]) -> Row:
-    errors, seconds = {}, []
-    for result in results:
-        if result["method"] == method and result["error"] is not None:
-            errors[int(result["seed"])] = float(result["error"])
-            lines = Metrics(result["folder"] / "metrics.jsonl").lines()
-            seconds += [line["step_seconds"] for line in lines]
-    return Row(
-        method, dict(sorted(errors.items())), statistics.median(seconds) if seconds else None
-    )
+def _row(method: str, outcomes: dict[str, Record], runs: Path) -> Row:
+    mine = {name: outcome for name, outcome in outcomes.items() if outcome["method"] == method}
+    errors = sorted((outcome["seed"], outcome["error"]) for outcome in mine.values())
+    seconds = [
+        line["step_seconds"]
+        for name, outcome in mine.items()
+        if outcome["problem"] is None
+        for line in Metrics(runs / name / "metrics.jsonl").lines()
+    ]
+    return Row(method, dict(errors), statistics.median(seconds) if seconds else None)
 
 
-def _summary(row: Row, rows: list[Row]) -> dict[str, Any]:
-    """A method's figures: spread over seeds, cost relative to labels alone, paired differences."""
-    by_name = {other.method: other for other in rows}
-    base, reference = by_name.get(BASELINE), by_name.get(REFERENCE)
-    errors = list(row.errors.values())
-    others = reference.errors if reference is not None and reference is not row else {}
-    paired = [error - others[seed] for seed, error in row.errors.items() if seed in others]
-    relative = (
-        row.step_seconds / base.step_seconds
-        if base is not None and base.step_seconds and row.step_seconds
-        else None
-    )
+def _to_json(row: Row, rows: list[Row]) -> dict[str, Any]:
+    """A row of ``results.json``."""
+    error, difference = summarize(row.errors.values()), summarize(_differences(row, rows))
     return {
         "method": row.method,
-        "errors": {str(seed): error for seed, error in row.errors.items()},
-        "diverged": list(row.diverged),
-        "mean": statistics.fmean(errors) if errors else None,
-        "standard_deviation": statistics.stdev(errors) if len(errors) > 1 else None,
+        "errors": {str(seed): e for seed, e in row.errors.items() if e is not None},
+        "diverged": [seed for seed, e in row.errors.items() if e is None],
+        "mean": error.mean if error.seeds else None,
+        "standard_deviation": error.deviation,
         "step_seconds": row.step_seconds,
-        "steps_relative_to_supervised": relative,
-        "to_cclp": statistics.fmean(paired) if paired else None,
-        "to_cclp_standard_deviation": statistics.stdev(paired) if len(paired) > 1 else None,
+        "steps_relative_to_supervised": _relative_time(row, rows),
+        "to_cclp": difference.mean if difference.seeds else None,
+        "to_cclp_standard_deviation": difference.deviation,
     }
 
 
-def markdown(table: list[dict[str, Any]]) -> str:
+def _named(rows: list[Row], method: str) -> Row | None:
+    return next((row for row in rows if row.method == method), None)
+
+
+def _differences(row: Row, rows: list[Row]) -> list[float]:
+    """Errors minus those of CCLP, seed by seed."""
+    reference = _named(rows, REFERENCE)
+    if reference is None or reference is row:
+        return []
+    return paired_differences(row.errors, reference.errors)
+
+
+def _relative_time(row: Row, rows: list[Row]) -> float | None:
+    """Time of a step relative to the supervised one."""
+    base = _named(rows, BASELINE)
+    if base is None or not base.step_seconds or not row.step_seconds:
+        return None
+    return row.step_seconds / base.step_seconds
+
+
+def markdown(rows: list[Row]) -> str:
     """One row per method, best first; what is not known yet is a dash."""
     lines = [
         "| method | error, % | seeds | difference to cclp, points | step time ÷ supervised |",
         "|---|---|---|---|---|",
     ]
-    for row in sorted(table, key=lambda row: (row["mean"] is None, row["mean"])):
+    errors = {row.method: percent(row.errors.values()) for row in rows}
+    for row in sorted(rows, key=lambda row: _best_first(errors[row.method])):
+        error, time = errors[row.method], _relative_time(row, rows)
+        diverged = f", {error.diverged} diverged" if error.diverged else ""
         lines.append(
-            f"| {row['method']} "
-            f"| {_spread(row['mean'], row['standard_deviation'])} "
-            f"| {len(row['errors'])}{_diverged(row)} "
-            f"| {_spread(row['to_cclp'], row['to_cclp_standard_deviation'], '+')} "
-            f"| {_number(row['steps_relative_to_supervised'])} |"
+            f"| {row.method} | {error.text()} | {error.seeds}{diverged} "
+            f"| {percent(_differences(row, rows)).text(sign='+')} "
+            f"| {'–' if time is None else f'{time:.1f}'} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def _spread(mean: float | None, deviation: float | None, sign: str = "") -> str:
-    if mean is None:
-        return "–"
-    spread = "" if deviation is None else f" ± {100 * deviation:.2f}"
-    return f"{100 * mean:{sign}.2f}{spread}"
-
-
-def _diverged(row: dict[str, Any]) -> str:
-    return f", {len(row['diverged'])} diverged" if row["diverged"] else ""
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
+def _best_first(error: Summary) -> tuple[bool, float]:
+    return (False, error.mean) if error.seeds else (True, 0.0)
 
 
 def figure(rows: list[Row]) -> bytes:
     """Errors of all methods, best at the top; a dot is a seed."""
     from matplotlib.figure import Figure
 
-    known = [row for row in rows if row.errors]
-    known.sort(key=lambda row: -statistics.fmean(row.errors.values()))
+    known = [row for row in rows if summarize(row.errors.values()).seeds]
+    known.sort(key=lambda row: -summarize(row.errors.values()).mean)
     drawn = Figure(figsize=(7, 1 + 0.4 * max(len(known), 1)), layout="constrained")
     axis = drawn.subplots()
     for place, row in enumerate(known):
-        errors = [100 * error for error in row.errors.values()]
-        colour = "tab:orange" if "cclp" in row.method.split("+") else "silver"
-        axis.barh(place, statistics.fmean(errors), color=colour)
+        errors = [100 * error for error in row.errors.values() if error is not None]
+        color = "tab:orange" if "cclp" in row.method.split("+") else "silver"
+        axis.barh(place, percent(row.errors.values()).mean, color=color)
         axis.plot(errors, [place] * len(errors), "k.", ms=4)
     axis.set_yticks(range(len(known)), [row.method for row in known])
     axis.set_xlabel("error, %; dots are seeds")

@@ -1,7 +1,7 @@
 """The directory of an experiment: one results.json, written anew after each piece of work.
 
 ==================== ==============================================================
-``results.json``     settings, machine, raw records, and what they say of each claim
+``results.json``     settings, machine, raw records, and the measured claims
 ``courses/*.npz``    points and forces by iteration, for pictures
 ``*.svg, *.png``     figures
 ``animation.gif``    the same, moving
@@ -25,7 +25,7 @@ _KINDS = {
 
 
 class Claim(NamedTuple):
-    """Something said of the method, and what was measured.
+    """A claim about the method, and what was measured.
 
     Attributes:
         said: the claim, with who says it.
@@ -56,7 +56,7 @@ class Folder:
         return found
 
     def begin(self, command: str | None) -> None:
-        """Note who is going to add records, and make sure that they will be like those there.
+        """Record the command, and make sure that new records will be like those there.
 
         Raises:
             ValueError: if they would be by other versions or on another machine.
@@ -71,13 +71,13 @@ class Folder:
         self.content["command"] = command
 
     def add(self, name: str, record: dict[str, Any]) -> None:
-        """Save a piece of work; what was concluded without it is forgotten."""
+        """Save a piece of work; claims that were judged without it are dropped."""
         self.records[name] = record
         self.content["claims"] = []
         write_json(self.out / RESULTS, self.content)
 
     def conclude(self, claims: list[Claim]) -> None:
-        """Save what the records say of each claim."""
+        """Save the claims, judged by the records."""
         self.content["claims"] = [claim._asdict() for claim in claims]
         write_json(self.out / RESULTS, self.content)
 
@@ -154,7 +154,7 @@ def read_results(out: Path) -> dict[str, Any]:
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Where records are used: whatever they lack is a sentence about their file.
+    """Turn whatever records lack into one line that names their file.
 
     Args:
         path: of the file, or of the experiment's directory.

@@ -102,10 +102,10 @@ def reproduce(
     nets: Sequence[str] = tuple(NETS),
     seconds: float = 20.0,
 ) -> list[Claim]:
-    """Measure the loss and every network with every N and S, what is there already excepted.
+    """Measure the loss and every network with every N and S; finished sizes are kept.
 
     Args:
-        out: directory; one of the same experiment is gone on with.
+        out: directory; one of the same experiment is resumed.
         report: what the user sees.
         should_stop: asked after each N.
         command: how this was called, for the record.
@@ -215,7 +215,7 @@ def share(added: float) -> float:
 
 
 def claims(records: list[dict[str, Any]]) -> list[Claim]:
-    """What the times say of the paper's claims and of ours."""
+    """The paper's claims and ours, measured by the times."""
     table = rows(records)
     large, small = ({r.net: r for r in table if r.n == n} for n in reversed(CLAIMED_SIZES))
     judged = large.get("cifar", next(iter(large.values())))

@@ -1,39 +1,42 @@
-"""Experiments that are sweeps: Table 1, and the ablation over S.
+"""Experiments that are studies: Table 1, and the ablation over S.
 
-Their results are read from the run directories anew each time, so that sweeps made on several
+Their results are read from the run directories anew each time, so that studies made on several
 machines become one when their ``runs/`` are copied together.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cclp.experiments import ablation, table1
-from cclp.experiments.folder import Claim, Folder, damage_named, open_folder, read_results
+from cclp.experiments.folder import Claim, Folder, open_folder, read_results
 from cclp.experiments.grid import Grid
-from cclp.experiments.sweep import DIVERGED, Cell, differences, go, unfinished
+from cclp.experiments.outcomes import Record, read_outcomes
+from cclp.experiments.settings import differences
+from cclp.experiments.study import Cell, run_study
 from cclp.files import write_bytes
 from cclp.progress import Reporter
-from cclp.runs.directory import InUse, read_json, read_run
-from cclp.runs.start import Stopped
+from cclp.runs.directory import InUse
+from cclp.runs.record import read_config
 from cclp.training.config import Config
 
-Records = list[dict[str, Any]]
+Records = list[Record]
 
 
 class Table(NamedTuple):
     """What records of runs become.
 
     Attributes:
-        cell_like: the cell that a run with such a configuration must be, by the sweep's recipe.
-        row: of the table, to which a record belongs: of all its runs, the steps are the same.
+        cell_like: the cell that a run with such a configuration must be, by the study's recipe.
+        row: of the table, to which a record belongs: all its runs have the same number of steps.
         claims: of the paper, measured.
         grids: for the page and table.md.
         comma_separated: table.csv.
     """
 
     cell_like: Callable[[str, Config], Cell]
-    row: Callable[[dict[str, Any]], tuple[str, ...]]
+    row: Callable[[Record], tuple[str, ...]]
     claims: Callable[[Records], list[Claim]]
     grids: Callable[[Records], list[Grid]]
     comma_separated: Callable[[Records], str]
@@ -55,13 +58,13 @@ def reproduce(
     command: str | None = None,
     jobs: int = 1,
 ) -> list[Claim]:
-    """Train every cell, what is finished already excepted.
+    """Train every cell that is not finished.
 
     Args:
         name: in :data:`TABLES`.
         cells: the runs.
         settings: what all runs of the table have in common.
-        out: directory; one of the same experiment and settings is gone on with.
+        out: directory; one of the same experiment and settings is resumed.
         report: what the user sees.
         should_stop: asked after each step.
         command: how this was called, for the record.
@@ -74,23 +77,14 @@ def reproduce(
     report = report or Reporter()
     with open_folder(out, name, settings) as folder:
         folder.content["command"] = command
-        found = _conclude(folder)
-        try:
-            for ended in go(cells, out / "runs", report, should_stop, command, jobs):
-                if ended.problem is not None:
-                    report.warn(f"{ended.cell.name}: {ended.problem}. Going on with the others.")
-                found = _conclude(folder)
-        except Stopped:
-            left = [cell.name for cell in unfinished(out / "runs", cells)]
-            report.warn(f"{len(left)} of {len(cells)} runs are left: {', '.join(left)}.")
-            raise
-    return found
+        conclude = partial(_conclude, folder)
+        return run_study(cells, out / "runs", report, should_stop, conclude, command, jobs)
 
 
 def refresh(out: Path) -> None:
     """Read the runs of a table again: some may have been copied there.
 
-    While the table is being made, that is done by whoever makes it.
+    While the table is being made, the process that makes it does that.
 
     Raises:
         ValueError: if ``out`` holds a run of another table.
@@ -104,17 +98,11 @@ def refresh(out: Path) -> None:
 
 
 def _conclude(folder: Folder) -> list[Claim]:
-    """Write what the runs say that have come to an end."""
+    """Write what the runs have found that are finished or have diverged."""
     table, recipe = TABLES[folder.content["experiment"]], folder.content["settings"]["recipe"]
-    records = {}
     for path in sorted((folder.out / "runs").glob("*/config.json")):
-        run = path.parent
-        _check_belongs(table, recipe, run)
-        if (run / "result.json").exists():
-            with damage_named(run / "result.json"):
-                records[run.name] = _record(read_json(run, "result.json"))
-        elif (run / DIVERGED).exists():
-            records[run.name] = _diverged(run)
+        _check_belongs(table, recipe, path.parent)
+    records = read_outcomes(folder.out / "runs")
     rows = list(records.values())
     _check_steps(folder.out, table, rows)
     claims = table.claims(rows)
@@ -128,7 +116,7 @@ def _conclude(folder: Folder) -> list[Claim]:
 
 def _check_belongs(table: Table, recipe: str, run: Path) -> None:
     """Make sure that a run is one of the table's, and in its place."""
-    config = read_run(run)[1]
+    config = read_config(run)[1]
     try:
         cell = table.cell_like(recipe, config)
     except (KeyError, ValueError) as error:
@@ -140,42 +128,12 @@ def _check_belongs(table: Table, recipe: str, run: Path) -> None:
 
 
 def _check_steps(out: Path, table: Table, records: Records) -> None:
-    """Make sure that runs of one row are of one length."""
+    """Make sure that all runs of a row have the same number of steps."""
     steps: dict[tuple[str, ...], int] = {}
     for record in records:
-        row, here = table.row(record), record["recipe"]["steps"]
+        row, here = table.row(record), record["recipe"]["max_steps"]
         if steps.setdefault(row, here) != here:
             raise ValueError(
                 f"{out} holds runs of {steps[row]:,} and of {here:,} steps for {', '.join(row)}: "
                 "move some of them away, or choose another --out"
             )
-
-
-def _record(result: dict[str, Any]) -> dict[str, Any]:
-    """What a table needs to know of a run."""
-    same = ("error", "data", "labels", "method", "seed", "recipe", "precision", "environment")
-    return {
-        **{name: result[name] for name in same},
-        "verified": result["data_verified"],
-        "seconds": result["seconds"],
-        "problem": None,
-    }
-
-
-def _diverged(run: Path) -> dict[str, Any]:
-    """The same of a run that could not be finished."""
-    about, config = read_run(run)
-    with damage_named(run / "config.json"):
-        return {
-            "error": None,
-            "data": config.data,
-            "labels": len(about["labeled"]) if config.num_labels is not None else None,
-            "method": config.method,
-            "seed": config.seed,
-            "recipe": config.to_json()["recipe"],
-            "precision": config.precision,
-            "environment": about["environment"],
-            "verified": about["data"]["verified"],
-            "seconds": None,
-            "problem": str(read_json(run, DIVERGED).get("problem")),
-        }

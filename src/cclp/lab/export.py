@@ -7,7 +7,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from cclp.experiments.descents import FRAMES
+from cclp.experiments.toy.descents import FRAMES
 from cclp.files import parse_json
 from cclp.lab import playground
 from cclp.lab.scene import Scene, Settings, Start, begin, read_fields, read_object, read_scene

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 import cclp
-from cclp.experiments import toy
-from cclp.experiments.toy import Moment
+from cclp.experiments.toy import points as toy
+from cclp.experiments.toy.points import Moment
 from cclp.lab.scene import FARTHEST, NONE, Scene
 from cclp.loss.health import HealthWarning, ideal_loss
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cclp.checks import check_choice, check_integer, check_number
-from cclp.experiments import toy
+from cclp.experiments.toy import points as toy
 from cclp.loss.graph import SIMILARITIES
 
 MOST_POINTS, MOST_CLASSES, LONGEST_CHAIN, MOST_SKIPPED = 500, 4, 20, 50

@@ -22,7 +22,7 @@ MILLISECONDS = 120  # of a frame
 
 
 class Course:
-    """A descent as it was recorded: see :class:`cclp.experiments.descents.Course`."""
+    """A descent as it was recorded: see :class:`cclp.experiments.toy.descents.Course`."""
 
     def __init__(self, file: Path) -> None:
         arrays = read_npz(file)

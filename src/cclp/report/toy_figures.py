@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cclp.experiments.descents import IDEAL, by_case, course_file
+from cclp.experiments.toy.descents import IDEAL, by_case, course_file
 from cclp.report.figures import plain
 from cclp.report.panels import BLUE, COLOURS, RED, SUPERVISED, Course, draw_panel, film
 from cclp.runs.upgrade import upgrade_warning

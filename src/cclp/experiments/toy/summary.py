@@ -1,14 +1,14 @@
-"""What records of several seeds say together: counts and spreads, in words."""
+"""Records of several seeds in words: counts, means, lowest and highest values."""
 
 from collections.abc import Iterable
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-from cclp.experiments import toy
+from cclp.experiments.toy import points
 
 
 class Count(NamedTuple):
-    """So many of so many."""
+    """A number of cases, of all that there are."""
 
     found: int
     of: int
@@ -26,7 +26,7 @@ class Count(NamedTuple):
 
 
 def count(answers: Iterable[bool]) -> Count:
-    """How many of them are yes."""
+    """Count the true ones."""
     known = list(answers)
     return Count(sum(known), len(known))
 
@@ -38,12 +38,12 @@ def opposed(records: list[dict[str, Any]], *sides: Literal["wrong_side", "right_
 
 
 def spread(records: list[dict[str, Any]]) -> str:
-    """Accuracy over seeds, in words."""
+    """Mean, lowest and highest accuracy over seeds."""
     values = [record["accuracy"] for record in records]
     return f"mean {fmean(values):.3f}, lowest {min(values):.3f}, highest {max(values):.3f}"
 
 
 def mistakes(records: list[dict[str, Any]]) -> str:
-    """Points on the wrong side over seeds, in words."""
-    numbers = [round((1 - record["accuracy"]) * toy.POINTS) for record in records]
-    return f"{min(numbers)} to {max(numbers)} of {toy.POINTS} points wrong"
+    """Fewest and most points on the wrong side over seeds."""
+    numbers = [round((1 - record["accuracy"]) * points.POINTS) for record in records]
+    return f"{min(numbers)} to {max(numbers)} of {points.POINTS} points wrong"

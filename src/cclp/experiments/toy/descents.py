@@ -11,15 +11,15 @@ import numpy as np
 import torch
 
 from cclp.checks import check_integer
-from cclp.experiments import toy
 from cclp.experiments.folder import Claim, damage_named, open_folder
-from cclp.experiments.toy import Layout, Moment
+from cclp.experiments.toy import points
+from cclp.experiments.toy.points import Layout, Moment
 from cclp.files import write_bytes
 from cclp.progress import Reporter
 from cclp.runs.start import Stopped
 
-LAYOUTS = {"circles": toy.circles, "moons": toy.moons, "arc": toy.arc}
-IDEAL = math.log(toy.POINTS / toy.CLASSES)  # loss of classes that are compact and balanced
+LAYOUTS = {"circles": points.circles, "moons": points.moons, "arc": points.arc}
+IDEAL = math.log(points.POINTS / points.CLASSES)  # loss of classes that are compact and balanced
 ALIGNED_AT = (0, 5, 10, 20, 40, 80)  # iterations at which forces are compared with the manifold
 FRAMES = (*range(0, 120, 6), *range(120, 360, 12), *range(360, 601, 40))  # points move less later
 
@@ -47,15 +47,15 @@ class Case:
     noise: float
     regulariser: Literal["cclp", "entropy"] = "cclp"
     chain_steps: int = 10
-    step_size: float = toy.STEP_SIZE
-    iterations: int = toy.ITERATIONS
+    step_size: float = points.STEP_SIZE
+    iterations: int = points.ITERATIONS
     frames: tuple[int, ...] = FRAMES
     drawn: bool = True
 
     @property
-    def term(self) -> toy.Regulariser:
+    def term(self) -> points.Regulariser:
         """The regulariser as a function."""
-        return toy.certain if self.regulariser == "entropy" else toy.compact(self.chain_steps)
+        return points.certain if self.regulariser == "entropy" else points.compact(self.chain_steps)
 
     def to_json(self) -> dict[str, Any]:
         about = asdict(self)
@@ -73,9 +73,9 @@ class Course:
     def keep(self, moment: Moment) -> None:
         """Keep a frame."""
         if self.case.regulariser == "cclp":
-            belief = toy.posteriors(self.layout, moment.z)[:, 1]
+            belief = points.posteriors(self.layout, moment.z)[:, 1]
         else:
-            belief = toy.logits(moment.z, moment.classifier).softmax(1)[:, 1]
+            belief = points.logits(moment.z, moment.classifier).softmax(1)[:, 1]
         frame = {
             "iteration": moment.iteration,
             "z": moment.z,
@@ -84,7 +84,7 @@ class Course:
             "supervised": moment.supervised[self.layout.labeled],
             "regulariser": moment.regulariser,
             "loss": moment.loss,
-            "accuracy": toy.accuracy(self.layout, moment),
+            "accuracy": points.accuracy(self.layout, moment),
         }
         for name, value in frame.items():
             self.frames.setdefault(name, []).append(value)
@@ -111,20 +111,20 @@ def reproduce(
     should_stop: Callable[[], bool] = lambda: False,
     command: str | None = None,
 ) -> list[Claim]:
-    """Run every case with every seed, what is there already excepted.
+    """Run every case with every seed; finished descents are kept.
 
     Args:
         experiment: its name.
         cases: the descents.
-        claims: from records by case to what they say.
-        out: directory; one of the same experiment is gone on with.
+        claims: judges the records, by case.
+        out: directory; one of the same experiment is resumed.
         seeds: each draws noise, labeled points and first weights of the classifier.
         report: what the user sees.
         should_stop: asked at every iteration.
         command: how this was called, for the record.
 
     Returns:
-        What the records of these seeds say, though there may be more of them.
+        The claims, judged by these seeds only.
 
     Raises:
         ValueError: for wrong settings, or if ``out`` holds something else or is in use.
@@ -132,7 +132,11 @@ def reproduce(
     """
     check_integer("seeds", seeds, least=1)
     report = report or Reporter()
-    shared = {"points": toy.POINTS, "classes": toy.CLASSES, "bandwidth": toy.GRAPH["bandwidth"]}
+    shared = {
+        "points": points.POINTS,
+        "classes": points.CLASSES,
+        "bandwidth": points.GRAPH["bandwidth"],
+    }
     settings = shared | {"cases": {case.name: case.to_json() for case in cases}}
     with open_folder(out, experiment, settings) as folder:
         work = [
@@ -191,23 +195,23 @@ def descent(
         case: what to run.
         layout: where from.
         course: where frames for pictures are kept, if they are.
-        advance: told of every iteration.
+        advance: called at every iteration.
         should_stop: asked at every iteration.
 
     Raises:
         cclp.runs.start.Stopped: if ``should_stop`` said so.
     """
-    opposition = toy.Opposition()
+    opposition = points.Opposition()
     curve: list[tuple[int, float, float]] = []
     alignment: dict[str, list[float]] = {"iteration": [], "1": [], "10": []}
-    for moment in toy.descend(layout, case.term, case.step_size, case.iterations):
+    for moment in points.descend(layout, case.term, case.step_size, case.iterations):
         if should_stop():
             raise Stopped("Stopped.")
         if moment.iteration < case.iterations:
             opposition.count(layout, moment)
             advance(1)
         if moment.iteration in case.frames:
-            accuracy = toy.accuracy(layout, moment)
+            accuracy = points.accuracy(layout, moment)
             curve.append((moment.iteration, round(moment.loss, 4), accuracy))
             if course is not None:
                 course.keep(moment)
@@ -215,11 +219,11 @@ def descent(
             alignment["iteration"].append(moment.iteration)
             for steps in ("1", "10"):
                 alignment[steps].append(_aligned(layout, moment, int(steps)))
-    health = toy.health(layout, moment.z, case.chain_steps)
+    health = points.health(layout, moment.z, case.chain_steps)
     record = {
-        "accuracy": toy.accuracy(layout, moment),
+        "accuracy": points.accuracy(layout, moment),
         "loss": moment.loss,
-        "largest_class_mass": health.largest_class_mass * toy.POINTS / toy.CLASSES,
+        "largest_class_mass": health.largest_class_mass * points.POINTS / points.CLASSES,
         "distance_to_ideal": health.distance_to_ideal,  # of the clusters that there are
         "warnings": health.warnings(),
         "opposition": opposition.to_json(),
@@ -238,23 +242,23 @@ def descent(
 
 def _aligned(layout: Layout, moment: Moment, steps: int) -> float:
     """Share of CCLP's forces along the manifold, with chains of so many steps, at these points."""
-    _, force, _ = toy.forces(layout, moment.z, moment.classifier, toy.compact(steps))
-    return toy.along_manifold(layout, moment.z, force)
+    _, force, _ = points.forces(layout, moment.z, moment.classifier, points.compact(steps))
+    return points.along_manifold(layout, moment.z, force)
 
 
 def classifier_changes_force(case: Case, layout: Layout) -> float:
     """How much the regulariser's forces change with another classifier, relative to their size."""
     turned = layout.classifier.roll(1, dims=1) + 1.0
-    _, force, _ = toy.forces(layout, layout.z, layout.classifier, case.term)
-    _, other, _ = toy.forces(layout, layout.z, turned, case.term)
+    _, force, _ = points.forces(layout, layout.z, layout.classifier, case.term)
+    _, other, _ = points.forces(layout, layout.z, turned, case.term)
     return float((force - other).norm() / force.norm())
 
 
 def ambiguity(case: Case, layout: Layout) -> dict[str, Any]:
     """Forces where propagated labels are open, entropy above 0.9 ln 2, and where they are not."""
-    _, force, _ = toy.forces(layout, layout.z, layout.classifier, case.term)
-    entropy = torch.special.entr(toy.posteriors(layout, layout.z)).sum(1) / math.log(2)
-    size, agreement = force.norm(dim=1), toy.agreement(layout.z, force)
+    _, force, _ = points.forces(layout, layout.z, layout.classifier, case.term)
+    entropy = torch.special.entr(points.posteriors(layout, layout.z)).sum(1) / math.log(2)
+    size, agreement = force.norm(dim=1), points.agreement(layout.z, force)
     free = layout.unlabeled
     open_ = free[entropy[free] > 0.9]
     decided = free[entropy[free] <= 0.9]

@@ -2,9 +2,9 @@
 
 from statistics import fmean
 
-from cclp.experiments.descents import ALIGNED_AT, IDEAL, Case, Records
 from cclp.experiments.folder import Claim
-from cclp.experiments.summary import Count, count, spread
+from cclp.experiments.toy.descents import ALIGNED_AT, IDEAL, Case, Records
+from cclp.experiments.toy.summary import Count, count, spread
 
 CASES = (
     Case("s10", "moons", noise=0.05),
@@ -19,7 +19,7 @@ CASES = (
 
 
 def claims(records: Records) -> list[Claim]:
-    """What the descents say of the paper's claims and of ours."""
+    """The paper's claims and ours, measured by the descents."""
     long, short, long_noisy, short_noisy, ambiguous = (records[case.name] for case in CASES)
     right, right_short, right_noisy, right_short_noisy = (
         count(record["accuracy"] == 1 for record in part)
