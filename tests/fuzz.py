@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from cclp.pseudo_labels.prior import read_features
 
 from cclp.data.npz import read_npz
 from cclp.data.published.formats import parse_cifar, parse_idx, parse_svhn
@@ -34,10 +33,12 @@ from cclp.data.user.load import load_user_data
 from cclp.data.user.tables import encode, fit_columns
 from cclp.experiments.folder import read_results
 from cclp.files import check_marks, write_between, write_json
+from cclp.pseudo_labels.features import read_features
 from cclp.report.experiment import make_experiment_page
 from cclp.report.page import make_report
 from cclp.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from cclp.runs.directory import Metrics, read_run
+from cclp.runs.directory import Metrics
+from cclp.runs.record import read_config
 from cclp.runs.start import train
 from cclp.training.machine import environment
 from tests.runs import cifar, idx, npz, png, svhn, tiny_config
@@ -119,7 +120,7 @@ def _of_a_run(out: Path) -> dict[str, Target]:
     train(replace(config, recipe=replace(config.recipe, unlabeled_batch=4)), out)
 
     def resumable() -> None:
-        read_run(out)
+        read_config(out)
         make_report([out])
 
     def metrics() -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cclp.files import write_json
-from cclp.runs.directory import is_unused, locked, read_json
+from cclp.runs.directory import is_unused, locked
+from cclp.runs.record import read_json
 
 RESULTS = "results.json"
 _KINDS = {
