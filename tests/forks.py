@@ -1,7 +1,8 @@
 """Real processes that start at once: a program with everything imported forks for each command.
 
 ``python -m tests.forks`` reads orders, a line of JSON each, and answers each with one. One thread
-everywhere: a process that has none but its first can be forked.
+everywhere: a process that has none but its first can be forked. A command may start others by
+itself: Fabric does, with what stands in sys.argv.
 """
 
 import ctypes
@@ -9,6 +10,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -48,6 +50,29 @@ class Forks:
         """Start a command and wait."""
         return self.wait(self.start(*arguments, **conditions))
 
+    def run_two(self, *arguments: str, **conditions: Any) -> list[Ended]:
+        """Start a command in two processes that train together, and wait."""
+        return [self.wait(pid) for pid in self.start_two(*arguments, **conditions)]
+
+    def start_two(self, *arguments: str, **conditions: Any) -> list[int]:
+        """Start a command in two processes that train together, as torchrun does; returns pids.
+
+        Args:
+            *arguments: in which {rank} stands for the number of the process.
+            **conditions: as in :meth:`start`.
+        """
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
+        shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        pids = []
+        for rank in "01":
+            line = [argument.replace("{rank}", rank) for argument in arguments]
+            environment = shared | {"RANK": rank, "LOCAL_RANK": rank}
+            pids.append(self.start(*line, environment=environment, **conditions))
+        return pids
+
     def _order(self, order: dict[str, Any]) -> Any:
         if self.process.poll() is not None:
             self.process = _start()
@@ -73,7 +98,7 @@ def _start() -> children.Child:
 
 def _main() -> None:
     for name in ("sklearn.datasets", "sklearn.model_selection", "cclp.cli", "cclp.report.page",
-                 "cclp.runs.inference"):  # fmt: skip
+                 "cclp.runs.inference", "cclp.runs.start"):  # fmt: skip
         import_module(name)
 
     outputs: dict[int, tuple[Path, Path]] = {}
@@ -88,22 +113,24 @@ def _main() -> None:
                 files = [Path(tempfile.mkstemp(dir=folder)[1]) for _ in range(2)]
                 answer = os.fork()
                 if answer == 0:
-                    _child(order["arguments"], order["conditions"], files)
+                    _run(order["arguments"], order["conditions"], files)
                 outputs[answer] = files[0], files[1]
             print(json.dumps(answer), flush=True)
 
 
-def _child(arguments: list[str], conditions: dict[str, Any], files: Sequence[Path]) -> None:
+def _run(arguments: list[str], conditions: dict[str, Any], files: Sequence[Path]) -> None:
     """Never returns."""
-    import cclp.cli
-
     code = 70
     try:
         for number, path in enumerate(files, 1):
             os.dup2(os.open(path, os.O_WRONLY), number)
-        os.close(0)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.modules["__main__"] = import_module("cclp.__main__")
+        sys.argv[1:] = arguments
         _prepare(**conditions)
-        cclp.cli.main(arguments)
+        module, _, function = conditions.get("program", "cclp.cli:main").partition(":")
+        getattr(import_module(module), function)(arguments)
+        code = 0
     except SystemExit as ended:
         code = int(ended.code or 0)
     except BaseException:
@@ -122,6 +149,9 @@ def _prepare(
     signal_at: tuple[int, int, str] | None = None,
     no_network: bool = False,
     ignoring_sigint: bool = False,
+    environment: dict[str, str] | None = None,
+    folder: str | None = None,
+    program: str | None = None,
 ) -> None:
     """Conditions that a command runs under.
 
@@ -133,7 +163,13 @@ def _prepare(
             removes a file of the folder to write it for the n-th time.
         no_network: whoever asks for a socket fails.
         ignoring_sigint: as a shell script starts a command in the background.
+        environment: variables, besides those of the tests.
+        folder: to run in.
+        program: another than cclp: "module:function" of a function that takes the arguments.
     """
+    os.environ.update(environment or {})
+    if folder is not None:
+        os.chdir(folder)
     if ignoring_sigint:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     if largest_file is not None:

@@ -1,18 +1,12 @@
-"""What each of two processes does in tests: ``torchrun … -m tests.ranks WHAT FOLDER``.
+"""What each of two processes does in tests; it leaves what it found in its folder."""
 
-Each leaves what it has found in the folder, as ``WHAT-RANK.pt``.
-"""
-
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from cclp.pseudo_labels.prior import LabelGraph, LeftOut
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -20,11 +14,13 @@ from torch.nn.parallel import DistributedDataParallel
 import cclp
 from cclp.methods import METHODS, make_methods
 from cclp.nets import Net, mlp
+from cclp.pseudo_labels.graph import LabelGraph
+from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.runs.start import train
 from cclp.training.evaluation import run_net
 from cclp.training.machine import make_fabric
 from cclp.training.objective import Objective
-from cclp.training.processes import any_of, local_rank_zero_first, rank, together
+from cclp.training.processes import any_rank, launched, local_rank_zero_first, rank
 from tests.runs import tiny_config
 
 CLASSES = 3
@@ -125,11 +121,11 @@ def points() -> NDArray[np.float32]:
     return np.random.default_rng(0).normal(size=(11, 5)).astype(np.float32)
 
 
-def together_as_one() -> dict[str, Any]:
+def evaluation() -> dict[str, Any]:
     """Fabric's own: evaluation, agreement, who goes first."""
-    fabric = make_fabric("cpu", "32", devices=2, strategy="ddp")
+    fabric = make_fabric("cpu", "32", devices=2)
     found: dict[str, Any] = {}
-    with together(fabric):
+    with launched(fabric):
         torch.manual_seed(0)
         objective = Objective(nn.Identity(), mlp(5, CLASSES), [])
         torch.manual_seed(rank())
@@ -141,9 +137,9 @@ def together_as_one() -> dict[str, Any]:
         found["some"] = run_net(fabric, objective, x, np.array([7, 3, 3]))
         found["one"] = run_net(fabric, objective, x[:1])
         found["state"] = objective.state_dict()
-        found["anyone"] = any_of(fabric, rank() == 1)
-        found["nobody"] = any_of(fabric, False)
-        marker = FOLDER / "marker"
+        found["anyone"] = any_rank(fabric, rank() == 1)
+        found["nobody"] = any_rank(fabric, False)
+        marker = Path("marker")
 
         def visit() -> bool:
             was_there = marker.exists()
@@ -159,19 +155,25 @@ def methods() -> dict[str, Any]:
     found = {}
     for name in (*METHODS, "cclp+vat"):
         config = tiny_config(max_steps=2, method=name, devices=2, evaluate_every=2)
-        found[name] = train(config, FOLDER / f"{name}-{rank()}")["error"]
-    for right in (30, 95):  # begun with labels alone, and not: as process 0 finds
-        config = tiny_config(max_steps=4, devices=2, evaluate_every=2)
-        recipe = replace(config.recipe, prior=1.0, renew=1, teach=1.0, alone=0.5)
-        setattr(LabelGraph, "leave_out", lambda _, right=right: LeftOut(right, 100))  # noqa: B010
-        name = f"prior {right}"
-        found[name] = train(replace(config, recipe=recipe), FOLDER / f"{name}-{rank()}")["error"]
-    config = tiny_config(max_steps=2, devices=2, evaluate_every=2, graph="global")
-    found["global"] = train(config, FOLDER / f"global-{rank()}")["error"]
+        found[name] = train(config, Path(f"{name}-{rank()}"))["error"]
+    for correct in (30, 95):  # a supervised warm-up, and none: as process 0 finds
+        config = tiny_config(
+            max_steps=4,
+            devices=2,
+            evaluate_every=2,
+            method="cclp+graph_pseudo_label",
+            settings={"graph_pseudo_label": {"refreshes": 1, "supervised_warmup": 0.5}},
+        )
+        accuracy = LeaveOneOut(correct, 100)
+        setattr(LabelGraph, "leave_one_out", lambda _, found=accuracy: found)  # noqa: B010
+        name = f"{correct} correct"
+        found[name] = train(config, Path(f"{name}-{rank()}"))["error"]
+    config = tiny_config(max_steps=2, method="cclp", devices=2, evaluate_every=2, graph="global")
+    found["global"] = train(config, Path(f"global-{rank()}"))["error"]
     return found
 
 
-if __name__ == "__main__":
-    what, FOLDER = sys.argv[1], Path(sys.argv[2])
-    answer = {f.__name__: f for f in (losses, together_as_one, methods)}[what]()
-    torch.save(answer, FOLDER / f"{what}-{rank()}.pt")
+def main(names: list[str]) -> None:
+    """Call functions of this module; what each returns becomes ``NAME-RANK.pt``."""
+    for name in names:
+        torch.save(globals()[name](), f"{name}-{rank()}.pt")

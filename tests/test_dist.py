@@ -12,6 +12,18 @@ import cclp
 from tests import children
 
 ROOT = Path(__file__).parent.parent
+COMMANDS = """
+import contextlib, cclp
+from cclp.cli import main
+print(cclp.__file__, flush=True)
+for line in (
+    "--version",
+    "train digits --max-steps 10 --num-labels 20 --per-class 2 --unlabeled-batch 20 --out run",
+    "report run",
+):
+    with contextlib.suppress(SystemExit):
+        main(line.split())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -30,25 +42,14 @@ def test_the_wheel_trains_without_the_repository(built: Path, tmp_path: Path) ->
         names = archive.namelist()
     assert all(name.startswith(("cclp/", "cclp-")) for name in names)
 
-    def run(*arguments: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
-        command = [sys.executable, *arguments]
-        return children.run(command, cwd=tmp_path, env=environment, check=True).stdout
-
-    assert run("-c", "import cclp; print(cclp.__file__)").startswith(str(tmp_path / "installed"))
-    assert run("-m", "cclp", "--version").split()[-1] == cclp.__version__
-    small = [
-        "--max-steps",
-        "10",
-        "--num-labels",
-        "20",
-        "--per-class",
-        "2",
-        "--unlabeled-batch",
-        "20",
-    ]
-    assert run("-m", "cclp", "train", "digits", *small, "--out", "run").startswith("error ")
-    assert "run/report.html" in run("-m", "cclp", "report", "run")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    command = [sys.executable, "-c", COMMANDS]
+    done = children.run(command, cwd=tmp_path, env=environment, check=True)
+    where, version, error, page = done.stdout.splitlines()
+    assert where.startswith(str(tmp_path / "installed"))
+    assert version.split()[-1] == cclp.__version__
+    assert error.startswith("error ")
+    assert "run/report.html" in page
 
 
 def test_the_source_archive_holds_what_the_tests_need(built: Path) -> None:

@@ -22,6 +22,7 @@ from cclp.training.evaluation import run_net
 from cclp.training.machine import make_fabric
 from cclp.training.objective import Objective
 from tests import children, ranks
+from tests.forks import Forks
 from tests.runs import last_weights, metrics, tiny_config
 
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -29,6 +30,7 @@ TRAIN = (
     "train", "digits", "--num-labels", "30", "--max-steps", "12", "--per-class", "2",
     "--unlabeled-batch", "30", "--checkpoint-every", "2", "--evaluate-every", "6",
 )  # fmt: skip
+DIES = (*TRAIN, "--method", "cclp+mine:Breaks", "--setting", "mine:Breaks.way=die")
 BREAKS = '''
 import os, signal
 from pathlib import Path
@@ -57,22 +59,28 @@ class Breaks(Method):
 '''
 
 
-def run(*line: str, cwd: Path, timeout: float = 120, **more: str) -> Any:
-    """A command of Python modules: nothing may hang."""
+def run(*line: str, cwd: Path, **more: str) -> Any:
+    """A command of Python modules."""
     command = [sys.executable, "-m", *line]
-    return children.run(command, timeout=timeout, cwd=cwd, env=children.environment(**more))
+    return children.run(command, cwd=cwd, env=children.environment(**more))
 
 
-def in_two(what: str, folder: Path) -> list[Any]:
+@pytest.fixture(scope="module")
+def forks(cache: Path) -> Iterator[Forks]:
+    with children.ended():
+        yield Forks()
+
+
+def in_two(forks: Forks, what: str, folder: Path) -> list[Any]:
     """What both processes have found."""
-    done = run(*TORCHRUN, "-m", "tests.ranks", what, str(folder), cwd=children.ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
+    for ended in forks.run_two(what, program="tests.ranks:main", folder=str(folder)):
+        assert ended.code == 0, ended.said
     return [torch.load(folder / f"{what}-{r}.pt", weights_only=False) for r in (0, 1)]
 
 
 @pytest.fixture(scope="module")
-def losses(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    return in_two("losses", tmp_path_factory.mktemp("losses"))
+def losses(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return in_two(forks, "losses", tmp_path_factory.mktemp("losses"))
 
 
 def same(module: nn.Module) -> nn.Module:
@@ -103,8 +111,8 @@ def test_alone_there_is_nothing_to_gather() -> None:
     assert furthest(gathered, alone) == 0
 
 
-def test_evaluation_counts_every_sample_once(tmp_path: Path) -> None:
-    first, second = in_two("together_as_one", tmp_path)
+def test_evaluation_counts_every_sample_once(forks: Forks, tmp_path: Path) -> None:
+    first, second = in_two(forks, "evaluation", tmp_path)
     fabric = make_fabric("cpu", "32")
     objective = Objective(nn.Identity(), mlp(5, ranks.CLASSES), [])
     objective.load_state_dict(first["state"])
@@ -118,36 +126,37 @@ def test_evaluation_counts_every_sample_once(tmp_path: Path) -> None:
     assert (first["second"], second["second"]) == (False, True)
 
 
-def test_every_method_in_two_processes_and_only_the_first_writes(tmp_path: Path) -> None:
-    first, second = in_two("methods", tmp_path)
+def test_every_method_in_two_processes_and_only_the_first_writes(
+    forks: Forks, tmp_path: Path
+) -> None:
+    first, second = in_two(forks, "methods", tmp_path)
     assert first == second
-    assert first.keys() == {*METHODS, "cclp+vat", "global", "prior 30", "prior 95"}
+    assert first.keys() == {*METHODS, "cclp+vat", "global", "30 correct", "95 correct"}
     assert all(error < 1 for error in first.values())
     for name in first:
         assert (tmp_path / f"{name}-0" / "result.json").exists()
         assert not (tmp_path / f"{name}-1").exists()
-    for name, alone in (("prior 30", 0.5), ("prior 95", 0.0)):
-        assert json.loads((tmp_path / f"{name}-0" / "result.json").read_text())["alone"] == alone
+    for name, warmup in (("30 correct", 0.5), ("95 correct", 0.0)):
+        result = json.loads((tmp_path / f"{name}-0" / "result.json").read_text())
+        assert result["decisions"]["supervised_warmup"] == warmup
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two processes from beginning to end, by Fabric's launcher."""
+def undisturbed(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two processes from beginning to end."""
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "mine.py").write_text(BREAKS)
-    line = ("cclp", *TRAIN, "--method", "cclp+mine:Breaks", "--setting", "mine:Breaks.way=die")
     (folder / "died").touch()
-    done = run(*line, "--devices", "2", "--out", "run", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("error") == 1
+    both = forks.run_two(*DIES, "--out", "run", folder=str(folder))
+    assert [ended.code for ended in both] == [0, 0], both
+    assert [ended.printed.count("error") for ended in both] == [1, 0]
     return folder / "run"
 
 
 def test_a_rank_killed_under_torchrun_is_started_again(undisturbed: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(BREAKS)
-    line = (*TRAIN, "--method", "cclp+mine:Breaks", "--setting", "mine:Breaks.way=die")
     done = run(
-        *TORCHRUN, "--max-restarts", "2", "-m", "cclp", *line, "--out", "run",
+        *TORCHRUN, "--max-restarts", "2", "-m", "cclp", *DIES, "--out", "run",
         cwd=tmp_path, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -194,7 +203,6 @@ def test_a_rank_killed_on_one_of_two_hosts(
     undisturbed: Path, hosts: list[Host], tmp_path: Path
 ) -> None:
     (tmp_path / "mine.py").write_text(BREAKS)
-    line = (*TRAIN, "--method", "cclp+mine:Breaks", "--setting", "mine:Breaks.way=die")
     started = []
     for number, host in enumerate(hosts):
         torchrun = (
@@ -204,7 +212,7 @@ def test_a_rank_killed_on_one_of_two_hosts(
             "--rdzv-conf", f"is_host={1 - number}",
         )  # fmt: skip
         process = children.start(
-            [*host.prefix, sys.executable, "-m", *torchrun, "-m", "cclp", *line, "--out", "run"],
+            [*host.prefix, sys.executable, "-m", *torchrun, "-m", "cclp", *DIES, "--out", "run"],
             cwd=tmp_path,
             env=children.environment(
                 GLOO_SOCKET_IFNAME=host.network, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"
@@ -217,64 +225,76 @@ def test_a_rank_killed_on_one_of_two_hosts(
     assert last_weights(tmp_path / "run") == last_weights(undisturbed)
 
 
-@pytest.mark.parametrize("launcher", [TORCHRUN[:1] + TORCHRUN[2:], ()], ids=["torchrun", "fabric"])
-def test_an_error_in_one_process_ends_all(launcher: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_error_in_one_process_ends_all(forks: Forks, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(BREAKS)
-    start = (*launcher, "-m", "cclp") if launcher else ("cclp",)
-    line = (*TRAIN, "--method", "mine:Breaks", "--devices", "2", "--out", "run")
-    done = run(*start, *line, cwd=tmp_path)
-    assert done.returncode == 1
-    assert "RuntimeError: the fifth step is bad" in done.stderr
-    assert "another process of this training has ended" in done.stderr or launcher
+    line = (*TRAIN, "--method", "mine:Breaks", "--out", "run")
+    first, second = forks.run_two(*line, folder=str(tmp_path))
+    assert first.code == 1
+    assert "cclp: another process of this training has ended" in first.said
+    assert second.code != 0
+    assert "RuntimeError: the fifth step is bad" in second.said
     assert list((tmp_path / "run" / "checkpoint").glob("*4.json"))  # and what was saved is kept
 
 
-def test_a_loss_that_is_not_finite_in_one_process_is_told_once(tmp_path: Path) -> None:
+def test_an_error_in_a_process_that_fabric_started_ends_all(forks: Forks, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BREAKS)
+    line = (*TRAIN, "--method", "mine:Breaks", "--devices", "2", "--out", "run")
+    ended = forks.run(*line, folder=str(tmp_path))
+    assert ended.code == 1
+    assert "RuntimeError: the fifth step is bad" in ended.said
+    assert "another process of this training has ended" in ended.said
+
+
+def test_a_loss_that_is_not_finite_in_one_process_is_told_once(
+    forks: Forks, tmp_path: Path
+) -> None:
     (tmp_path / "mine.py").write_text(BREAKS)
     line = (*TRAIN, "--method", "mine:Breaks", "--setting", "mine:Breaks.way=poison")
-    done = run("cclp", *line, "--devices", "2", "--out", "run", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.count("the loss is not finite at step 5") == 1
-    assert "another process" not in done.stderr
-    assert "Traceback" not in done.stderr
+    first, second = forks.run_two(*line, "--out", "run", folder=str(tmp_path))
+    assert (first.code, second.code) == (1, 1)
+    assert "the loss is not finite at step 5" in first.said
+    assert "cclp: " not in second.said
+    for ended in (first, second):
+        assert "another process" not in ended.said
+        assert "Traceback" not in ended.said
 
 
-def test_what_the_user_got_wrong_is_told_once(tmp_path: Path) -> None:
+def test_what_the_user_got_wrong_is_told_once(forks: Forks, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine").touch()
-    for start in (("cclp",), (*TORCHRUN, "-m", "cclp")):
-        done = run(*start, *TRAIN, "--devices", "2", "--out", "run", cwd=tmp_path)
-        assert done.returncode != 0
-        assert done.stderr.count("cclp: run exists and is never overwritten") == 1
-        assert done.stderr.count("Traceback (most recent") == (start != ("cclp",))  # torchrun's own
+    alone = forks.run(*TRAIN, "--devices", "2", "--out", "run", folder=str(tmp_path))
+    pids = forks.start_two(*TRAIN, "--out", "run", folder=str(tmp_path))
+    first = forks.wait(pids[0])
+    os.kill(pids[1], signal.SIGTERM)  # as torchrun does: it would wait for the first
+    for found in ([alone], [first, forks.wait(pids[1])]):
+        assert all(ended.code != 0 for ended in found)
+        said = "".join(ended.said for ended in found)
+        assert said.count("cclp: run exists and is never overwritten") == 1
+        assert "Traceback" not in said
 
 
 def test_stopped_in_two_processes_and_resumed(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    forks: Forks, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Both times in processes that Fabric has started."""
     (tmp_path / "mine.py").write_text(BREAKS)
     (tmp_path / "died").touch()
     line = ("train", "--resume", "run", "--method", "cclp+mine:Breaks")
-    begun = (*TRAIN, "--method", "cclp+mine:Breaks", "--setting", "mine:Breaks.way=die")
-    process = children.start(
-        [sys.executable, "-m", "cclp", *begun, "--devices", "2", "--out", "run"],
-        cwd=tmp_path,
-        env=children.environment(),
-    )
-    children.wait_until(lambda: list(tmp_path.glob("run/checkpoint/*2.json")), process)
-    process.send_signal(signal.SIGTERM)  # to process 0 only
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM, said
-    assert "of 12, saved. Go on with: cclp train --resume run" in said
+    pid = forks.start(*DIES, "--devices", "2", "--out", "run", folder=str(tmp_path))
+    children.wait_until(lambda: list(tmp_path.glob("run/checkpoint/*2.json")))
+    os.kill(pid, signal.SIGTERM)  # process 0 only
+    ended = forks.wait(pid)
+    assert ended.code == 128 + signal.SIGTERM, ended.said
+    assert "cclp train --resume run\n" in ended.said
     assert not (tmp_path / "run" / "result.json").exists()
 
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(ValueError, match=r"has 2 processes \(--devices\), but 3 were started"):
+    with pytest.raises(ValueError, match=r"2 processes .* 3 were"):
         resume(tmp_path / "run", method="cclp+mine:Breaks")
     monkeypatch.delenv("WORLD_SIZE")
 
-    done = run("cclp", *line, cwd=tmp_path)  # in two processes: the run knows
-    assert done.returncode == 0, done.stderr
+    ended = forks.run(*line, folder=str(tmp_path))  # in two processes: the run knows
+    assert ended.code == 0, ended.said
     assert last_weights(tmp_path / "run") == last_weights(undisturbed)
     assert metrics(tmp_path / "run") == metrics(undisturbed)
 
@@ -299,7 +319,7 @@ def test_torchrun_starts_anew_what_it_has_begun_and_nothing_else(
 def test_a_number_of_processes_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "many")
     with pytest.raises(ValueError, match="WORLD_SIZE must be a number, got 'many'"):
-        processes.started()
+        processes.launched_world_size()
 
 
 def test_devices_that_are_not_there() -> None:
@@ -317,9 +337,9 @@ def test_ranks_are_believed_only_if_there_are_several(monkeypatch: pytest.Monkey
     assert processes.rank() == 1
 
 
-def test_a_bad_number_in_the_environment_is_told_in_a_line(tmp_path: Path) -> None:
-    done = run("cclp", *TRAIN, "--out", "run", cwd=tmp_path, WORLD_SIZE="many")
-    assert (done.returncode, done.stderr) == (
+def test_a_bad_number_in_the_environment_is_told_in_a_line(forks: Forks, tmp_path: Path) -> None:
+    ended = forks.run(*TRAIN, environment={"WORLD_SIZE": "many"}, folder=str(tmp_path))
+    assert (ended.code, ended.said) == (
         2,
         "cclp: the environment variable WORLD_SIZE must be a number, got 'many'\n",
     )
@@ -348,16 +368,12 @@ def test_a_program_starts_one_training_of_several_processes(tmp_path: Path) -> N
     assert not (tmp_path / "second").exists()
 
 
-def test_processes_with_other_data_are_refused(tmp_path: Path) -> None:
+def test_processes_with_other_data_are_refused(forks: Forks, tmp_path: Path) -> None:
     rows = [f"{i % 2},{i},{-i}" for i in range(40)]
     for number in (0, 1):  # each process finds its own file
         lines = ["class,a,b", *rows[:-1], rows[-1] + "9" * number]
         (tmp_path / f"{number}.csv").write_text("\n".join(lines))
-    (tmp_path / "start.py").write_text(
-        "import os\nfrom cclp.cli import main\n"
-        "main(['train', os.environ['LOCAL_RANK'] + '.csv', '--target', 'class', '--max-steps', '2',"
-        " '--devices', '2', '--out', 'run'])\n"
-    )
-    done = run(*TORCHRUN, "start.py", cwd=tmp_path)
-    assert done.returncode != 0
-    assert "process 1: this process does not have the data" in done.stderr
+    line = ("train", "{rank}.csv", "--target", "class", "--max-steps", "2", "--out", "run")
+    both = forks.run_two(*line, folder=str(tmp_path))
+    assert all(ended.code != 0 for ended in both)
+    assert "process 1: this process does not have the data" in both[1].said

@@ -66,13 +66,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except (ValueError, OSError) as error:
         _fail(str(error), USER_ERROR)
     except (processes.WorkerDied, FloatingPointError) as error:
-        if processes.rank():  # process 0 says it too
+        if processes.rank():  # process 0 prints it too
             sys.exit(FAILED)
         _fail(str(error), FAILED)
     except (click.Abort, KeyboardInterrupt):
         _fail(
-            "stopped at once; what was saved is kept, and the same command, or cclp train --resume "
-            "for a run, goes on from there",
+            "stopped at once; what was saved is kept: the same command resumes it, or cclp train "
+            "--resume for a run",
             128 + signal.SIGINT,
         )
     sys.exit(code or 0)
