@@ -8,8 +8,9 @@ from sklearn.datasets import make_blobs
 
 from cclp.data.splits import Split, make_split
 from cclp.pseudo_labels.graph import LabelGraph
-from cclp.pseudo_labels.labeler import Decision, Labeler, PseudoLabelSchedule
+from cclp.pseudo_labels.labeler import Labeler
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
+from cclp.pseudo_labels.schedule import Decision, PseudoLabelSchedule
 from tests.runs import Messages
 
 PLAIN = PseudoLabelSchedule(100)
@@ -57,7 +58,7 @@ def test_held_out_samples_are_never_looked_at() -> None:
 
 
 def test_where_all_is_labeled_classes_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("cclp.pseudo_labels.graph.LabelGraph")  # there is nothing to search for
+    monkeypatch.delattr("cclp.pseudo_labels.labeler.LabelGraph")  # there is nothing to search for
     split = make_split(Y, None, 30, seed=0)
     labeler, messages = make(split, schedule=WARMED)
     labels, decision = labeler.start()

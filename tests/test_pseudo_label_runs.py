@@ -203,7 +203,7 @@ def test_the_decision_is_in_the_result_and_the_checkpoint(
     assert decisions["pseudo_labels"] == "used"
     assert decisions["tested"] == 18
     assert 12 < decisions["correct"] <= 18
-    assert checkpoint_info(plain)["decision"] == decisions
+    assert checkpoint_info(plain)["decisions"] == decisions
     for accuracy, warmup, outcome in ((POOR, 0.0, "refused"), (POOR, 0.5, "after_warmup")):
         with_accuracy(monkeypatch, accuracy)
         out, messages = tmp_path / outcome, Messages()
@@ -211,7 +211,7 @@ def test_the_decision_is_in_the_result_and_the_checkpoint(
         result = train(config, out, messages)
         expected = {"supervised_warmup": warmup, "correct": 3, "tested": 30}
         assert result["decisions"] == {"pseudo_labels": outcome, **expected}
-        assert checkpoint_info(out)["decision"] == result["decisions"]
+        assert checkpoint_info(out)["decisions"] == result["decisions"]
         told = [text for text in messages.warnings if "3/30" in text]
         assert len(told) == (outcome == "refused")
 

@@ -22,8 +22,6 @@ class CCLP(Method):
 
     def __init__(self, num_classes: int, **settings: Any) -> None:
         super().__init__()
-        if "bandwidth" in settings and settings.get("similarity", "dot") != "euclidean":
-            raise ValueError("bandwidth has no effect unless similarity is 'euclidean'")
         self.loss = CCLPLoss(num_classes, **settings)
 
     def forward(self, step: Step) -> dict[str, Tensor]:

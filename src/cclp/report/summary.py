@@ -104,7 +104,7 @@ def augmentation(recipe: Recipe) -> str:
 
 
 def _pseudo_labels(run: RunRecord) -> tuple[str, str]:
-    """Whether the run used them, and why; see :class:`cclp.pseudo_labels.labeler.Decision`."""
+    """Whether the run used them, and why; see :class:`cclp.pseudo_labels.schedule.Decision`."""
     if "graph_pseudo_label" not in method_parts(run.config.method):
         return "none", ""
     decisions = run.result.decisions if run.result else {}

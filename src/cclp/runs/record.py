@@ -39,7 +39,7 @@ class Result:
         environment: versions and machine, by part and name.
         settings: of the methods, by method and name.
         decisions: what the run decided while it ran, by name; see
-            :class:`cclp.pseudo_labels.labeler.Decision`.
+            :class:`cclp.pseudo_labels.schedule.Decision`.
     """
 
     error: float | None

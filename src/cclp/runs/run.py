@@ -15,7 +15,7 @@ from cclp.files import cache_root, write_json
 from cclp.methods import make_methods
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
-from cclp.pseudo_labels.labeler import Decision, Labeler, Start
+from cclp.pseudo_labels.schedule import Decision, Start
 from cclp.runs.callbacks import WriteCheckpoints, WriteMetrics, WriteOutputs
 from cclp.runs.checkpoint import Checkpoint, does_not_fit
 from cclp.runs.data import split_data
@@ -188,6 +188,8 @@ class Run:
         schedule = pseudo_label_schedule(self.trainer)
         if schedule is None:
             return None
+        from cclp.pseudo_labels.labeler import Labeler  # loads scipy and scikit-learn
+
         left = schedule.are_used_after(self.trainer.done)
         if start is None and not left:
             return None

@@ -74,6 +74,8 @@ def method_settings(method: str, weight: Any, similarity: Any, chain_steps: Any)
         found["graph_pseudo_label"] = {"decay": DECAY, "weight": float("cclp" not in parts)}
     if weight is None:
         return found
+    if not parts:
+        raise ValueError(f"weight has no effect with method={method!r}, got {weight!r}")
     weights = weight
     if not isinstance(weight, dict):
         own = [name for name in parts if name != "graph_pseudo_label"] or parts

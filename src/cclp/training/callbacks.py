@@ -10,10 +10,11 @@ from torch import Tensor
 
 from cclp.methods.graph_pseudo_label import GraphPseudoLabel
 from cclp.progress import Reporter
-from cclp.pseudo_labels.labeler import Decision, Labeler, PseudoLabelSchedule, Start
+from cclp.pseudo_labels.schedule import Decision, PseudoLabelSchedule, Start
 from cclp.training.evaluation import EvaluationSet, error_rate
 
 if TYPE_CHECKING:
+    from cclp.pseudo_labels.labeler import Labeler
     from cclp.training.trainer import StepResult, Trainer
 
 
@@ -175,7 +176,7 @@ class GraphPseudoLabels(Callback):
         start: pseudo-labels and the decision of a training that is resumed.
     """
 
-    def __init__(self, labeler: Labeler, report: Reporter, start: Start | None = None) -> None:
+    def __init__(self, labeler: "Labeler", report: Reporter, start: Start | None = None) -> None:
         self.labeler, self.report = labeler, report
         self.schedule: PseudoLabelSchedule = labeler.schedule
         self.refresh_steps: frozenset[int] = frozenset()

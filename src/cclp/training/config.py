@@ -88,6 +88,9 @@ class Config:
         for name in self.settings:
             if name not in parts:
                 raise ValueError(f"settings has {name!r}, but the method is {self.method!r}")
+        similarity = self.method_settings.get("cclp", {}).get("similarity", "dot")
+        if "bandwidth" in self.settings.get("cclp", {}) and similarity != "euclidean":
+            raise ValueError(f"bandwidth of cclp has no effect with similarity {similarity!r}")
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("accelerator", self.accelerator, ACCELERATORS)
         check_choice("graph", self.graph, GRAPHS)

@@ -225,7 +225,7 @@ def descent(
         "loss": moment.loss,
         "largest_class_mass": health.largest_class_mass * points.POINTS / points.CLASSES,
         "distance_to_ideal": health.distance_to_ideal,  # of the clusters that there are
-        "warnings": health.warnings(),
+        "warnings": [warning.code for warning in health.warnings()],
         "opposition": opposition.to_json(),
         "classifier_changes_force": classifier_changes_force(case, layout),
         "curve": {
