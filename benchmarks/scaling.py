@@ -24,7 +24,6 @@ from torch.multiprocessing.spawn import spawn
 import cclp
 from cclp.experiments.overhead import CLASSES, embeddings
 from cclp.files import check_marks, write_between, write_json
-from cclp.training.machine import environment
 
 MARKS = "<!-- benchmarks/scaling.py writes from here -->", "<!-- to here: scaling -->"
 PROCESSES = (1, 2, 4)
@@ -210,6 +209,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.docs:
         check_marks(options.docs, MARKS)
+    from cclp.training.machine import environment  # not in the measured processes
+
     result = measure(PROCESSES, SAMPLES, ALONE, TURNS)
     result |= {
         "command": "benchmarks/scaling.py",

@@ -18,9 +18,9 @@ from PIL import Image
 from cclp.cli import main
 from cclp.commands.stop import StopOnSignal
 from cclp.experiments import overhead
+from cclp.experiments.folder import is_experiment, open_folder
 from cclp.experiments.toy import circles, descents, moons
 from cclp.experiments.toy.descents import IDEAL, LAYOUTS, Case, descent
-from cclp.experiments.folder import is_experiment, open_folder
 from cclp.files import write_json
 from cclp.progress import Reporter
 from cclp.report.experiment import make_experiment_page, write_figures

@@ -41,7 +41,8 @@ def digits_cells(*seeds: int, max_steps: int = 6, **changes: Any) -> list[Cell]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the finished run of seed 0."""
     folder = tmp_path_factory.mktemp("trained")
-    assert list(train_cells(digits_cells(0), folder, Reporter())) == [Ended(*digits_cells(0))]
+    (cell,) = digits_cells(0)
+    assert list(train_cells([cell], folder, Reporter())) == [Ended(cell)]
     return folder
 
 

@@ -195,7 +195,7 @@ def test_everything_that_differs_from_the_paper_is_listed() -> None:
         "cclp.weight 0.1 instead of 1",
     ):
         assert part in svhn
-    skipped = {"decisions": {"supervised_warmup": 0.0}}
+    skipped: Any = {"decisions": {"supervised_warmup": 0.0}}
     assert "supervised warm-up: none" in differs(
         record(0.01, WITH_PSEUDO_LABELS, recipe="fast", data="svhn", **skipped)
     )

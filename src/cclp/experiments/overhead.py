@@ -19,8 +19,6 @@ from cclp.checks import check_choice
 from cclp.experiments.folder import Claim, damage_named, open_folder
 from cclp.nets import Net, cifar_net, mnist_net, svhn_net
 from cclp.progress import Reporter
-from cclp.runs.start import Stopped
-from cclp.training.machine import has_bfloat16
 
 CLASSES = 10
 SIZES = (100, 200, 500, 1000, 2000, 4000)  # N
@@ -59,6 +57,8 @@ def loss_call(n: int, steps: int, features: int) -> Callable[[], None]:
 
 def net_call(name: str, n: int) -> Callable[[], None]:
     """Forward and backward of a network with cross entropy on n images, without the loss."""
+    from cclp.training.machine import has_bfloat16  # loads Fabric, which the loss needs not
+
     make, shape, _ = NETS[name]
     net = make().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     x = torch.randn(n, *shape).to(memory_format=torch.channels_last)
@@ -118,6 +118,8 @@ def reproduce(
             on another machine.
         cclp.runs.start.Stopped: if ``should_stop`` said so; what is measured is saved.
     """
+    from cclp.runs.start import Stopped
+
     for net in nets:
         check_choice("nets", net, tuple(NETS))
     if not set(CLAIMED_SIZES) <= set(sizes):
@@ -151,6 +153,8 @@ def reproduce(
 
 def measure(n: int, nets: Sequence[str], seconds: float) -> dict[str, Any]:
     """Seconds of everything with n points: a record."""
+    from cclp.training.machine import has_bfloat16
+
     features = sorted({NETS[net][2] for net in nets})
     calls = {f"{f}/{s}": loss_call(n, s, f) for f in features for s in CHAINS}
     if n <= LARGEST_BATCH:
