@@ -118,7 +118,7 @@ def fit(result: dict[str, Any]) -> dict[str, float]:
     """Seconds of N³, N² and 1 in a graph; of a gathered byte, and of gathering at all.
 
     The first by relative error over graphs of one process; the second by what two processes take
-    more than the model says of their joint graph: as many as there are cores here.
+    more than the model predicts for their joint graph: two, as there are two cores here.
     """
     n, taken = np.array(result["alone"], float).T
     terms = np.stack([n**3, n**2, np.ones_like(n)], 1)
@@ -136,7 +136,7 @@ def fit(result: dict[str, Any]) -> dict[str, float]:
 
 
 def predict(model: dict[str, float], devices: int, n: int) -> dict[str, float]:
-    """Seconds and bytes of a step's loss on so many devices with n samples each.
+    """Seconds and bytes of a step's loss on a number of devices with n samples each.
 
     ``sharded``: not built; each device would keep the N x N rows of its own samples only.
     """

@@ -73,7 +73,7 @@ def net_call(name: str, n: int) -> Callable[[], None]:
 
 
 def best_of(calls: dict[str, Callable[[], None]], seconds: float) -> dict[str, float]:
-    """Shortest time of each, taking turns for so many seconds.
+    """Shortest time of each, taking turns for that many seconds.
 
     A turn is warmed up by one call, and holds as many as fit into :data:`TURN` seconds, two at
     least, so that what is short is not judged by a few calls beside what is long.
@@ -137,7 +137,7 @@ def reproduce(
         work = [n for n in sizes if str(n) not in folder.records]
         if work:
             folder.begin(command)
-            # Any training step has freed memory of this size, which teaches glibc to keep it.
+            # Any training step has freed memory of this size, so that glibc keeps it.
             torch.empty(8_000_000).fill_(0)
         with report.work(f"overhead: {len(work)} sizes", sum(map(_cost, work))) as advance:
             for n in work:
@@ -206,7 +206,7 @@ def rows(records: list[dict[str, Any]]) -> list[Row]:
 
 
 def fit(records: list[dict[str, Any]], steps: str) -> tuple[float, float]:
-    """p and c of the fit of c·N^p to the time of the loss, 128 features, so many chain steps."""
+    """p and c of the fit of c·N^p to the time of the loss, 128 features, S = ``steps``."""
     known = [r for r in records if r["n"] >= FITTED_FROM]
     n, seconds = [r["n"] for r in known], [r["loss_seconds"]["128"][steps] for r in known]
     power, log_factor = np.polyfit(np.log(n), np.log(seconds), 1)
