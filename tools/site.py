@@ -2,7 +2,7 @@
 
 Pages are written so that they read well where the repository is looked at: they lead to
 ``../results`` and ``../examples``. On the site those files lie beside the pages; a folder leads to
-the page that describes how it was made. Formulas between dollars become MathML, which browsers know.
+the page that describes how it was made. Formulas between dollars become MathML.
 """
 
 import re
