@@ -57,7 +57,7 @@ SIZES = {"ours": (20_000, 63_000, 200_000), "spreading": (2_000, 4_000, 8_000, 1
 
 
 def few_labels(y: Array, per_class: int, seed: int) -> Array:
-    """The labels of so many samples of each class; -1 elsewhere."""
+    """The labels of ``per_class`` samples of each class; -1 elsewhere."""
     rng = np.random.default_rng(seed)
     few = np.full(len(y), -1)
     for c in np.unique(y):

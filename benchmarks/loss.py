@@ -99,8 +99,8 @@ def peak_bytes(call: Callable[[], None]) -> int:
 
 
 def measure(sizes: tuple[int, ...], seconds: float) -> dict[str, Any]:
-    """All ratios, spending about so many seconds on each size."""
-    # Any training step has freed memory of this size, which teaches glibc to keep it for reuse.
+    """All ratios, spending about ``seconds`` on each size."""
+    # Any training step has freed memory of this size, so that glibc keeps it for reuse.
     torch.empty(8_000_000).fill_(0)
     result: dict[str, Any] = {"loss": []}
     for n in sizes:

@@ -24,7 +24,6 @@ from torch.multiprocessing.spawn import spawn
 import cclp
 from cclp.experiments.overhead import CLASSES, embeddings
 from cclp.files import check_marks, write_between, write_json
-from cclp.training.machine import environment
 
 MARKS = "<!-- benchmarks/scaling.py writes from here -->", "<!-- to here: scaling -->"
 PROCESSES = (1, 2, 4)
@@ -119,7 +118,7 @@ def fit(result: dict[str, Any]) -> dict[str, float]:
     """Seconds of N³, N² and 1 in a graph; of a gathered byte, and of gathering at all.
 
     The first by relative error over graphs of one process; the second by what two processes take
-    more than the model says of their joint graph: as many as there are cores here.
+    more than the model predicts for their joint graph: two, as there are two cores here.
     """
     n, taken = np.array(result["alone"], float).T
     terms = np.stack([n**3, n**2, np.ones_like(n)], 1)
@@ -137,7 +136,7 @@ def fit(result: dict[str, Any]) -> dict[str, float]:
 
 
 def predict(model: dict[str, float], devices: int, n: int) -> dict[str, float]:
-    """Seconds and bytes of a step's loss on so many devices with n samples each.
+    """Seconds and bytes of a step's loss on a number of devices with n samples each.
 
     ``sharded``: not built; each device would keep the N x N rows of its own samples only.
     """
@@ -210,6 +209,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.docs:
         check_marks(options.docs, MARKS)
+    from cclp.training.machine import environment  # not in the measured processes
+
     result = measure(PROCESSES, SAMPLES, ALONE, TURNS)
     result |= {
         "command": "benchmarks/scaling.py",

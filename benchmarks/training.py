@@ -121,13 +121,13 @@ def measure(turns: int) -> dict[str, Any]:
     }
 
 
-def peak(dtype: torch.dtype, size: int = 2048) -> float:
+def peak(dtype: torch.dtype, size: int) -> float:
     """Operations a second in a large product."""
     a, b = torch.randn(2, size, size).to(dtype)
     return 2 * size**3 / min(seconds(lambda: a @ b) for _ in range(10))
 
 
-def efficiency(name: str, turns: int) -> dict[str, float]:
+def efficiency(name: str, turns: int, size: int = 2048) -> dict[str, float]:
     """A step of the paper's recipe, with all the trainer does, over its products at their peak."""
     config, data = Config(data=name, recipe=make_recipe("paper", name)), random_data(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +136,7 @@ def efficiency(name: str, turns: int) -> dict[str, float]:
             run.trainer.step(0)
         best = min(seconds(lambda: run.trainer.step(1)) for _ in range(turns))
     half = fabric_precision(config.precision, run.fabric.device) == "bf16-mixed"
-    rate = peak(torch.bfloat16 if half else torch.float32)
+    rate = peak(torch.bfloat16 if half else torch.float32, size)
     return {
         f"{name}_step_gflop": counter.get_total_flops() / 1e9,
         f"{name}_step_milliseconds": 1000 * best,

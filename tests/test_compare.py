@@ -8,30 +8,20 @@ from typing import Any
 
 import pytest
 
-from cclp.experiments.compare import compare, markdown, write_results
+from cclp.experiments.compare import Row, compare, markdown
 from cclp.runs.start import Stopped
-from tests.runs import tiny_config, write_mnist
-from tests.test_cli import call
-from tests.test_run import Heard, after
+from cclp.training.config import Config
+from tests.command_line import call
+from tests.runs import Messages, stop_after, tiny_config
 
 METHODS = ["supervised", "cclp", "entropy"]
-COMMAND = [
-    "compare",
-    "digits",
-    "--num-labels",
-    "20",
-    "--max-steps",
-    "10",
-    "--seeds",
-    "2",
-    "--quiet",
-]
+COMMAND = ["compare", "digits", "--num-labels", "20", "--max-steps", "6", "--quiet"]
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("compare") / "out"
-    compare(tiny_config(max_steps=10), METHODS, [3, 4], out)
+    compare(tiny_config(max_steps=6), METHODS, [3, 4], out)
     return out
 
 
@@ -81,10 +71,10 @@ def test_runs_differ_in_method_and_seed_only(done: Path) -> None:
 
 def test_a_stopped_comparison_ends_as_an_undisturbed_one(done: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    config = tiny_config(max_steps=10)
-    for steps in (4, 13):
+    config = tiny_config(max_steps=6)
+    for steps in (3, 8):
         with pytest.raises(Stopped):
-            compare(config, METHODS, [3, 4], out, should_stop=after(steps))
+            compare(config, METHODS, [3, 4], out, should_stop=stop_after(steps))
     compare(config, METHODS, [3, 4], out)
     stopped, whole = (
         json.loads((path / "results.json").read_text())["methods"] for path in (out, done)
@@ -97,25 +87,42 @@ def test_a_stopped_comparison_ends_as_an_undisturbed_one(done: Path, tmp_path: P
 
 def test_other_settings_need_another_directory(done: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds a comparison with other settings"):
-        compare(tiny_config(max_steps=11), METHODS, [3], done)
+        compare(tiny_config(max_steps=7), METHODS, [3], done)
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(ValueError, match="exists and is no comparison"):
-        compare(tiny_config(max_steps=10), METHODS, [3], tmp_path)
+        compare(tiny_config(max_steps=6), METHODS, [3], tmp_path)
     with pytest.raises(ValueError, match="methods must be different"):
-        compare(tiny_config(max_steps=10), ["cclp", "cclp"], [3], tmp_path / "new")
+        compare(tiny_config(max_steps=6), ["cclp", "cclp"], [3], tmp_path / "new")
 
 
-def test_a_comparison_begun_before_settings_had_a_name_goes_on(done: Path, tmp_path: Path) -> None:
+def as_version_0_1(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration under the names that version 0.1 recorded."""
+    recipe = dict(config["recipe"])
+    of_cclp = {"weight": 1.0, "chain_steps": 3, **recipe.pop("settings")["cclp"]}
+    del recipe["method"]
+    renamed = {
+        "steps": recipe.pop("max_steps"),
+        "settle": recipe.pop("recalibrate_batchnorm"),
+        "jitter": recipe.pop("random_affine"),
+        "recolour": recipe.pop("color_jitter"),
+        "mirror": recipe.pop("horizontal_flip"),
+    }
+    old = {**config, "recipe": {**recipe, **renamed, **of_cclp, "prior": 0.0}, "weights": {}}
+    old["labels"], old["label"] = old.pop("num_labels"), old.pop("target")
+    del old["settings"], old["pseudo_label_features"]
+    return old
+
+
+def test_a_comparison_of_version_0_1_is_resumed(done: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(done, out)
     for path in (out / "compare.json", out / "runs" / "cclp-seed3" / "config.json"):
         about = json.loads(path.read_text())
-        assert about["config"].pop("settings") == {}
-        path.write_text(json.dumps({**about, "config": {**about["config"], "weights": {}}}))
+        path.write_text(json.dumps({**about, "config": as_version_0_1(about["config"])}))
     shutil.rmtree(out / "runs" / "cclp-seed4")
-    assert [row.errors for row in compare(tiny_config(max_steps=10), METHODS, [3, 4], out)] == [
-        row.errors for row in write_results(done, METHODS)
-    ]
+    rows = compare(tiny_config(max_steps=6), METHODS, [3, 4], out)
+    recorded = json.loads((done / "results.json").read_text())["methods"]
+    assert [row.errors for row in rows] == [Row.from_json(row).errors for row in recorded]
 
 
 def test_a_method_that_diverges_is_a_result(tmp_path: Path) -> None:
@@ -127,11 +134,12 @@ def test_a_method_that_diverges_is_a_result(tmp_path: Path) -> None:
         "    def forward(self, step): return {'bang': step.logits.sum() * float('nan')}\n"
     )
     bang = f"{own}:Bang"
-    for _ in range(2):  # going on with it does not end there either
-        report = Heard()
+    for _ in range(2):  # resuming it does not end there either
+        report = Messages()
         rows = compare(tiny_config(max_steps=2), [bang, "cclp"], [3], tmp_path / "out", report)
-        assert [(len(row.errors), row.diverged) for row in rows] == [(0, (3,)), (1, ())]
-        assert "bang = nan" in " ".join(report.said)
+        assert rows[0].errors == {3: None}
+        assert isinstance(rows[1].errors[3], float)
+        assert "bang = nan" in " ".join(report.warnings)
         assert (
             f"| {bang} | – | 0, 1 diverged | – | – |"
             in (tmp_path / "out" / "results.md").read_text()
@@ -141,14 +149,14 @@ def test_a_method_that_diverges_is_a_result(tmp_path: Path) -> None:
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     methods = ["--methods", "supervised,cclp+entropy", "--weight", "entropy=0.2"]
-    assert call(*COMMAND, *methods, "--out", str(out)) == 0
+    assert call(*COMMAND, *methods, "--seeds", "1", "--out", str(out)) == 0
     printed = capsys.readouterr().out
     assert "| cclp+entropy | " in printed
     assert printed.endswith(f"comparison: {out}\n")
-    config = json.loads((out / "runs" / "cclp+entropy-seed1" / "config.json").read_text())["config"]
+    config = json.loads((out / "runs" / "cclp+entropy-seed0" / "config.json").read_text())["config"]
     assert config["settings"] == {"entropy": {"weight": 0.2}}
-    assert config["evaluate_every"] == 10
-    plain = json.loads((out / "runs" / "supervised-seed1" / "config.json").read_text())["config"]
+    assert config["evaluate_every"] == 6
+    plain = json.loads((out / "runs" / "supervised-seed0" / "config.json").read_text())["config"]
     assert plain["settings"] == {}
 
 
@@ -161,6 +169,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ("--methods cclp --setting vat.xi=1", "must name a method of cclp, got vat"),
         ("--methods cclp --weight cclp=much", "must be a number or METHOD=number"),
         ("--seeds 0", "seeds must be at least 1, got 0"),
+        ("--jobs 0", "jobs must be at least 1, got 0"),
     ],
 )
 def test_mistakes(
@@ -176,19 +185,22 @@ def test_mistakes(
     assert not list(tmp_path.iterdir())
 
 
-def test_nobody_has_a_prior_unless_asked_for(tmp_path: Path) -> None:
-    write_mnist(tmp_path / "data")
-    common = ["compare", "mnist", "--methods", "supervised", "--seeds", "1", "--max-steps", "1"]
-    common += ["--num-labels", "20", "--data-dir", str(tmp_path / "data"), "--no-verify", "--quiet"]
-    for name, given in (("short", []), ("fast", ["--recipe", "fast"])):
-        assert call(*common, *given, "--out", str(tmp_path / name)) == 0
-        about = json.loads((tmp_path / name / "compare.json").read_text())
-        assert about["config"]["recipe"]["name"] == name
+@pytest.mark.parametrize(("given", "recipe"), [("", "short"), ("--recipe fast", "fast")])
+def test_methods_are_those_named_and_not_the_recipes(
+    given: str, recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def record(config: Config, methods: list[str], _: Any, out: Path, *rest: Any) -> None:
+        asked.extend([config.recipe.name, methods, rest[-1]])
+        out.mkdir()
+        (out / "results.md").touch()
+
+    monkeypatch.setattr("cclp.experiments.compare.compare", record)
+    out = ["--jobs", "3", "--out", str(tmp_path / "out")]
+    assert call("compare", "mnist", "--methods", "supervised,cclp", *given.split(), *out) == 0
+    assert asked == [recipe, ["supervised", "cclp"], 3]
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    empty: dict[str, Any] = {
-        "method": "vat", "errors": {}, "diverged": [], "mean": None, "standard_deviation": None,
-        "to_cclp": None, "to_cclp_standard_deviation": None, "steps_relative_to_supervised": None,
-    }  # fmt: skip
-    assert markdown([empty]).splitlines()[2] == "| vat | – | 0 | – | – |"
+    assert markdown([Row("vat", {})]).splitlines()[2] == "| vat | – | 0 | – | – |"

@@ -249,7 +249,7 @@ def test_tables_and_arrays_from_training_to_prediction(
     np.savez(tmp_path / "a.npz", X=x, y=y, X_test=x[:9], y_test=data.train_y[:9])
     capsys.readouterr()
     assert call("train", str(tmp_path / "a.npz"), "--out", str(tmp_path / "b"), *FAST) == 0
-    assert "on 9 samples (test set), cclp, 67 labels" in capsys.readouterr().out
+    assert "on 9 samples (test set), cclp+graph_pseudo_label, 67 labels" in capsys.readouterr().out
     found = list(predict(tmp_path / "b", [tmp_path / "a.npz"]))
     assert [p.row for p in found] == list(range(200))
     with np.load(tmp_path / "b" / "predictions.npz") as recorded:
@@ -378,7 +378,7 @@ def test_data_that_do_not_fit_the_run(
     digits: Path, photos: tuple[Path, Path], tmp_path: Path
 ) -> None:
     data, run = photos
-    with pytest.raises(ValueError, match=r"photos/dark: there is no class 'dark', only 0, 1, 2"):
+    with pytest.raises(ValueError, match=r"photos: there is no class 'dark', only 0, 1, 2"):
         evaluate(digits, str(data))
     with pytest.raises(ValueError, match=r"must have classes dark, light and .*\(3, 8, 8\) up to"):
         evaluate(run, "digits")

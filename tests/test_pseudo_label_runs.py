@@ -164,7 +164,7 @@ def test_only_graph_pseudo_label_makes_them_whatever_the_recipe(
     result = train(replace(config, recipe=made), out, messages)
     assert result["method"] == method
     assert result["decisions"]["pseudo_labels"] is None
-    assert "decision" not in checkpoint_info(out)
+    assert "decisions" not in checkpoint_info(out)
     assert saved_labels(out) is None
     term = {"cclp": "cclp", "lba": "walker"}[method]
     assert all(term in line and "graph_pseudo_label" not in line for line in metrics(out))

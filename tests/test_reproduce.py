@@ -28,10 +28,13 @@ from cclp.runs.start import Stopped
 
 CASES = {case.name: case for case in (*circles.CASES, *moons.CASES)}
 FRAMES = (0, 2, 3)
+ROOT = Path(__file__).parent.parent
 
 
-def run(name: str, seed: int = 1) -> dict[str, Any]:
+def run(name: str, seed: int, iterations: int | None = None) -> dict[str, Any]:
+    """The record of a descent, or of its beginning."""
     case = CASES[name]
+    case = replace(case, iterations=iterations or case.iterations)
     return descent(case, LAYOUTS[case.layout](seed, case.noise))
 
 
@@ -41,7 +44,12 @@ def short(cases: tuple[Case, ...]) -> tuple[Case, ...]:
 
 @pytest.fixture(scope="module")
 def cclp_on_circles() -> dict[str, Any]:
-    return run("cclp")
+    return run("cclp", seed=1, iterations=410)
+
+
+@pytest.fixture(scope="module")
+def entropy_on_circles() -> dict[str, Any]:
+    return run("cer", seed=2)
 
 
 def test_cclp_solves_the_circles(cclp_on_circles: dict[str, Any]) -> None:
@@ -52,34 +60,41 @@ def test_cclp_solves_the_circles(cclp_on_circles: dict[str, Any]) -> None:
 
 
 def test_entropy_does_not_and_only_it_depends_on_the_classifier(
-    cclp_on_circles: dict[str, Any],
+    cclp_on_circles: dict[str, Any], entropy_on_circles: dict[str, Any]
 ) -> None:
-    cer = run("cer", seed=2)
-    assert cer["accuracy"] <= 0.65
+    assert entropy_on_circles["accuracy"] <= 0.65
     assert cclp_on_circles["classifier_changes_force"] == 0
-    assert cer["classifier_changes_force"] > 0.5
+    assert entropy_on_circles["classifier_changes_force"] > 0.5
 
 
-def test_who_opposes_supervision(cclp_on_circles: dict[str, Any]) -> None:
+def test_who_opposes_supervision(
+    cclp_on_circles: dict[str, Any], entropy_on_circles: dict[str, Any]
+) -> None:
     """Entropy whenever a labeled point is on the wrong side; CCLP holds the others back."""
-    cer = run("cer", seed=2)["opposition"]
-    assert cer["wrong_side"]["opposed"] == cer["wrong_side"]["of"] > 0
-    assert cer["right_side"]["opposed"] == 0
+    entropy = entropy_on_circles["opposition"]
+    assert entropy["wrong_side"]["opposed"] == entropy["wrong_side"]["of"] > 0
+    assert entropy["right_side"]["opposed"] == 0
     right = cclp_on_circles["opposition"]["right_side"]
     assert right["opposed"] > 0.9 * right["of"] > 0
 
 
-def test_too_large_a_step_is_warned_of() -> None:
-    record = run("large-step")
-    mass = record["largest_class_mass"]
+def test_too_large_a_step_collapses_warns_and_is_what_was_recorded() -> None:
+    found = run("large-step", seed=0)
+    mass = found["largest_class_mass"]
     assert mass > 190
-    assert "One class may be swallowing the batch" in record["warnings"][0]
+    assert len(found["warnings"]) == 1
     own_ideal = sum(m * math.log(m) for m in (mass, 200 - mass)) / 200  # of the wrong clusters
-    assert record["loss"] == pytest.approx(own_ideal, rel=0.01)
+    assert found["loss"] == pytest.approx(own_ideal, rel=0.01)
+    recorded = json.loads((ROOT / "results/circles/results.json").read_text())["records"]
+    record = recorded["large-step/0"]
+    assert found["accuracy"] == record["accuracy"]
+    for name in ("loss", "largest_class_mass", "classifier_changes_force"):
+        assert found[name] == pytest.approx(record[name], rel=1e-3)
+    assert found["curve"]["loss"][:3] == pytest.approx(record["curve"]["loss"][:3], abs=2e-4)
 
 
 def test_moons_and_the_length_of_chains() -> None:
-    record = run("s10")
+    record = run("s10", seed=1, iterations=240)
     assert record["accuracy"] == 1
     assert IDEAL <= record["loss"] <= 1.02 * IDEAL
     one, ten = record["alignment"]["1"], record["alignment"]["10"]
@@ -130,14 +145,13 @@ def test_command(
     # finished: nothing runs again, the same is drawn again
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     monkeypatch.setattr(descents, "descent", None)
-    for again in (call, ["report", str(out)]):
-        with pytest.raises(SystemExit) as stop:
-            main(again)
-        assert stop.value.code == 0
+    with pytest.raises(SystemExit) as stop:
+        main(call if name == "circles" else ["report", str(out)])
+    assert stop.value.code == 0
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
-def test_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_stopped_experiment_is_resumed(tmp_path: Path) -> None:
     cases = short(circles.CASES)
     reproduce = partial(descents.reproduce, "circles", cases, circles.claims, seeds=2)
     asked: list[int] = []
@@ -232,7 +246,7 @@ def test_results_of_two_machines_are_not_mixed(tmp_path: Path) -> None:
         (["reproduce", "circles", "--seeds", "0"], "seeds must be at least 1, got 0"),
         (["reproduce", "squares"], "No such command 'squares'"),
         (["report", "{out}", "{out}"], "a page of its own: give one"),
-        (["report", "{out}"], "is unfinished: go on with"),
+        (["report", "{out}"], "is unfinished"),
         (["reproduce", "moons", "--out", "{out}"], "holds another experiment"),
     ],
 )
@@ -336,10 +350,19 @@ def test_stopped_by_the_user(
     with pytest.raises(SystemExit) as stop:
         main(["reproduce", "moons", "--out", str(tmp_path / "out")])
     assert stop.value.code == 130
-    assert "Stopped, saved. The same command goes on with it." in capsys.readouterr().err
+    assert "Stopped, saved." in capsys.readouterr().err
 
 
-def test_overhead(tmp_path: Path) -> None:
+@pytest.fixture
+def small_sizes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A tenth of the sizes: settings of a quick measurement."""
+    monkeypatch.setattr(overhead, "CLAIMED_SIZES", (20, 100))
+    monkeypatch.setattr(overhead, "LARGEST_BATCH", 100)
+    monkeypatch.setattr(overhead, "FITTED_FROM", 100)
+    return {"sizes": (20, 100, 120), "nets": ("mnist",), "seconds": 0.0}
+
+
+def test_overhead(tmp_path: Path, small_sizes: dict[str, Any]) -> None:
     steps: list[int] = []
 
     class Watching(Reporter):
@@ -348,42 +371,42 @@ def test_overhead(tmp_path: Path) -> None:
             return super().work(what, total)
 
     out = tmp_path / "out"
-    settings: dict[str, Any] = {"sizes": (200, 1000, 1200), "nets": ("mnist",), "seconds": 0.0}
-    found = overhead.reproduce(out, Watching(), **settings)
+    found = overhead.reproduce(out, Watching(), **small_sizes)
     content = json.loads((out / "results.json").read_text())
     records = content["records"]
     table = overhead.rows(list(records.values()))
-    assert [row.n for row in table] == [200, 1000, 1200]
+    assert [row.n for row in table] == [20, 100, 120]
     assert [row.measured for row in table] == [True, True, False]
-    net = records["1000"]["net_seconds"]["mnist"]
-    assert records["1200"]["net_seconds"] == {}
-    added = records["1200"]["loss_seconds"]["128"]["3"] / (1.2 * net)
+    net = records["100"]["net_seconds"]["mnist"]
+    assert records["120"]["net_seconds"] == {}
+    added = records["120"]["loss_seconds"]["128"]["3"] / (1.2 * net)
     assert table[2].added["3"] == pytest.approx(added)
     assert [claim._asdict() for claim in found] == content["claims"]
     write_figures(out)
     assert "N^" in (out / "figure.svg").read_text()
-    assert "The paper: CCLP adds less than 10 %" in make_experiment_page(out)
-    assert overhead.reproduce(out, Watching(), **settings) == found
+    assert found[0].measured in make_experiment_page(out)
+    assert overhead.reproduce(out, Watching(), **small_sizes) == found
     assert steps[0] > steps[1] == 0
 
 
-def test_overhead_checks_its_arguments_and_stops(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"sizes must hold \(200, 1000\), got \(100,\)"):
+def test_overhead_checks_its_arguments_and_stops(
+    tmp_path: Path, small_sizes: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=r"sizes must hold \(20, 100\), got \(100,\)"):
         overhead.reproduce(tmp_path / "out", sizes=(100,))
     with pytest.raises(ValueError, match="nets must be one of"):
         overhead.reproduce(tmp_path / "out", nets=("resnet",))
-    settings: dict[str, Any] = {"sizes": (200, 1000), "nets": ("mnist",), "seconds": 0.0}
     with pytest.raises(Stopped):
-        overhead.reproduce(tmp_path / "out", should_stop=lambda: True, **settings)
+        overhead.reproduce(tmp_path / "out", should_stop=lambda: True, **small_sizes)
     content = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert list(content["records"]) == ["200"]
+    assert list(content["records"]) == ["20"]
 
 
 def test_best_of_is_the_shortest_of_several() -> None:
     waits = iter([0.0, 0.03, 0.01, 0.02, 0.0])
     best = overhead.best_of({"call": lambda: time.sleep(next(waits))}, seconds=0)
-    assert best["call"] == pytest.approx(0.01, abs=0.009)
-    assert next(waits) == 0.02  # one to warm up, two that count
+    assert best["call"] >= 0.01  # not the first, which warms up
+    assert next(waits) == 0.02  # two count
 
 
 def test_fit_and_claims_of_known_times() -> None:

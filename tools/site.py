@@ -2,7 +2,7 @@
 
 Pages are written so that they read well where the repository is looked at: they lead to
 ``../results`` and ``../examples``. On the site those files lie beside the pages; a folder leads to
-the page that says how it was made. Formulas between dollars become MathML, which browsers know.
+the page that describes how it was made. Formulas between dollars become MathML.
 """
 
 import re
@@ -19,7 +19,7 @@ ENDINGS = (".png", ".svg", ".gif", ".json", ".csv", ".py", ".md")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add what pages lead to."""
+    """Add the files that pages link to."""
     for path in sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*")):
         if path.suffix in ENDINGS and "runs" not in path.parts:
             name = path.relative_to(ROOT).as_posix()
@@ -28,7 +28,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Bend links and turn formulas into MathML."""
+    """Rewrite links and turn formulas into MathML."""
     if "/" not in page.file.src_uri:
         markdown = re.sub(r"\]\(\.\./((?:results|examples)[^)#]*)", _inside, markdown)
     markdown = markdown.replace("```console", "```bash")  # coloured although there is no prompt

@@ -1,1 +1,1 @@
-"""Experiments: many runs, resumable, and what they say together."""
+"""Experiments: studies of many runs, toy problems, and the cost of the loss."""

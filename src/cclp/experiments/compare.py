@@ -71,7 +71,7 @@ def compare(
         out: directory; one of the same comparison is resumed.
         report: what the user sees.
         should_stop: asked after each step.
-        jobs: so many runs at a time.
+        jobs: number of runs at a time.
 
     Raises:
         ValueError: for wrong settings, or if ``out`` holds another comparison.

@@ -29,7 +29,7 @@ class Claim(NamedTuple):
     """A claim about the method, and what was measured.
 
     Attributes:
-        said: the claim, with who says it.
+        said: the claim, and whose it is.
         measured: the figures.
         holds: whether they bear it out.
     """
@@ -85,7 +85,7 @@ class Folder:
 
 @contextmanager
 def open_folder(out: Path, experiment: str, settings: dict[str, Any]) -> Iterator[Folder]:
-    """A new directory for an experiment, or one of the same experiment; for this process alone.
+    """A new directory for an experiment, or one of the same experiment; locked by this process.
 
     Args:
         out: the directory.

@@ -10,7 +10,7 @@ class Grid(NamedTuple):
         title: what it shows.
         header: of its columns, the first empty.
         rows: as long as the header.
-        ours: so many of the first rows stand out.
+        ours: number of first rows that stand out.
     """
 
     title: str

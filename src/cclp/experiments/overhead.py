@@ -19,8 +19,6 @@ from cclp.checks import check_choice
 from cclp.experiments.folder import Claim, damage_named, open_folder
 from cclp.nets import Net, cifar_net, mnist_net, svhn_net
 from cclp.progress import Reporter
-from cclp.runs.start import Stopped
-from cclp.training.machine import has_bfloat16
 
 CLASSES = 10
 SIZES = (100, 200, 500, 1000, 2000, 4000)  # N
@@ -59,6 +57,8 @@ def loss_call(n: int, steps: int, features: int) -> Callable[[], None]:
 
 def net_call(name: str, n: int) -> Callable[[], None]:
     """Forward and backward of a network with cross entropy on n images, without the loss."""
+    from cclp.training.machine import has_bfloat16  # loads Fabric, which the loss needs not
+
     make, shape, _ = NETS[name]
     net = make().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     x = torch.randn(n, *shape).to(memory_format=torch.channels_last)
@@ -73,7 +73,7 @@ def net_call(name: str, n: int) -> Callable[[], None]:
 
 
 def best_of(calls: dict[str, Callable[[], None]], seconds: float) -> dict[str, float]:
-    """Shortest time of each, taking turns for so many seconds.
+    """Shortest time of each, taking turns for that many seconds.
 
     A turn is warmed up by one call, and holds as many as fit into :data:`TURN` seconds, two at
     least, so that what is short is not judged by a few calls beside what is long.
@@ -118,6 +118,8 @@ def reproduce(
             on another machine.
         cclp.runs.start.Stopped: if ``should_stop`` said so; what is measured is saved.
     """
+    from cclp.runs.start import Stopped
+
     for net in nets:
         check_choice("nets", net, tuple(NETS))
     if not set(CLAIMED_SIZES) <= set(sizes):
@@ -135,7 +137,7 @@ def reproduce(
         work = [n for n in sizes if str(n) not in folder.records]
         if work:
             folder.begin(command)
-            # Any training step has freed memory of this size, which teaches glibc to keep it.
+            # Any training step has freed memory of this size, so that glibc keeps it.
             torch.empty(8_000_000).fill_(0)
         with report.work(f"overhead: {len(work)} sizes", sum(map(_cost, work))) as advance:
             for n in work:
@@ -151,6 +153,8 @@ def reproduce(
 
 def measure(n: int, nets: Sequence[str], seconds: float) -> dict[str, Any]:
     """Seconds of everything with n points: a record."""
+    from cclp.training.machine import has_bfloat16
+
     features = sorted({NETS[net][2] for net in nets})
     calls = {f"{f}/{s}": loss_call(n, s, f) for f in features for s in CHAINS}
     if n <= LARGEST_BATCH:
@@ -202,7 +206,7 @@ def rows(records: list[dict[str, Any]]) -> list[Row]:
 
 
 def fit(records: list[dict[str, Any]], steps: str) -> tuple[float, float]:
-    """p and c of the fit of c·N^p to the time of the loss, 128 features, so many chain steps."""
+    """p and c of the fit of c·N^p to the time of the loss, 128 features, S = ``steps``."""
     known = [r for r in records if r["n"] >= FITTED_FROM]
     n, seconds = [r["n"] for r in known], [r["loss_seconds"]["128"][steps] for r in known]
     power, log_factor = np.polyfit(np.log(n), np.log(seconds), 1)

@@ -136,7 +136,7 @@ def train_cells(
             at a time.
         should_stop: asked after each step.
         command: that makes them, for the record.
-        jobs: so many at a time, in processes of their own that share the cores.
+        jobs: number of runs at a time, in processes of their own that share the cores.
 
     Raises:
         ValueError: for a run that cannot be started or resumed, or whose process was killed.

@@ -68,7 +68,7 @@ def reproduce(
         report: what the user sees.
         should_stop: asked after each step.
         command: how this was called, for the record.
-        jobs: so many runs at a time.
+        jobs: number of runs at a time.
 
     Raises:
         ValueError: if ``out`` holds something else or is in use, or a run cannot be made.

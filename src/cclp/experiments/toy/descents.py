@@ -241,7 +241,7 @@ def descent(
 
 
 def _aligned(layout: Layout, moment: Moment, steps: int) -> float:
-    """Share of CCLP's forces along the manifold, with chains of so many steps, at these points."""
+    """Share of CCLP's forces along the manifold, with S = ``steps``, at these points."""
     _, force, _ = points.forces(layout, moment.z, moment.classifier, points.compact(steps))
     return points.along_manifold(layout, moment.z, force)
 

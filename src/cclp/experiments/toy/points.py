@@ -127,7 +127,7 @@ def _layout(
 
 
 def compact(steps: int, graph: dict[str, Any] = GRAPH) -> Regulariser:
-    """The CCLP loss with chains of so many steps."""
+    """The CCLP loss with S = ``steps``."""
 
     def loss(layout: Layout, z: Tensor, classifier: Tensor) -> Tensor:
         return cclp.cclp_loss(*parts(layout, z), chain_steps=steps, **graph)
