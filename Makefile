@@ -28,7 +28,7 @@ browser:
 
 # Every core has a process with one thread of its own: most tests wait for other programs anyway.
 test: lint browser
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 docs: $(VENV)/installed
 	$(BIN)/mkdocs build --quiet

@@ -3,6 +3,8 @@
 import signal
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -10,7 +12,13 @@ from filelock import FileLock
 from tests import children
 
 LAB = [sys.executable, "-m", "cclp", "lab", "--no-browser"]
-PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+
+
+def run_pytest(*arguments: str, **options: Any) -> CompletedProcess[str]:
+    """Tests within a test, whatever options the outer ones have."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    environment = children.environment(PYTEST_ADDOPTS="")
+    return children.run([*command, *arguments], env=environment, **options)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +38,7 @@ def test_the_lab_stops_cleanly(number: signal.Signals, ignoring_sigint: bool) ->
 def test_tests_in_the_background_do_not_hang() -> None:
     """As ``nohup make test &`` in a script: started with SIGINT ignored."""
     test = f"{__file__}::test_the_lab_stops_cleanly[SIGINT]"
-    done = children.run([*PYTEST, test], ignoring_sigint=True, cwd=children.ROOT)
+    done = run_pytest(test, cwd=children.ROOT, ignoring_sigint=True)
     assert done.returncode == 0, done.stdout
 
 
@@ -59,7 +67,7 @@ def test_hangs():
 def test_a_test_that_hangs_fails_and_its_children_end(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
     (tmp_path / "test_hangs.py").write_text(HANGS)
-    done = children.run([*PYTEST, "--timeout", "3"], cwd=tmp_path, env=children.environment())
+    done = run_pytest("--timeout", "3", cwd=tmp_path)
     assert done.returncode == 1
     assert "Timeout (>3.0s)" in done.stdout
     with FileLock(tmp_path / "held", timeout=30):  # the child of the child has ended
