@@ -25,11 +25,10 @@ from cclp.training.callbacks import (
     History,
     Progress,
     RecalibrateAtEnd,
-    Stopped,
 )
 from cclp.training.evaluation import EvaluationSet
 from cclp.training.recipe import make_recipe
-from cclp.training.trainer import StepResult, Trainer
+from cclp.training.trainer import StepResult, Stopped, Trainer
 from tests.runs import stop_after
 
 DATA = load("digits")

@@ -6,6 +6,7 @@ clones, a pipeline and a search over the estimator's own settings in ``test_skle
 processes in ``test_processes.py``; ``cclp export`` of a run in ``test_export.py``.
 """
 
+import os
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -23,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from torch import Tensor, nn
 
 import cclp
-from cclp.nets import Net, mlp, small_net, svhn_net
+from cclp.nets import Net, mlp, mnist_net
 from cclp.sklearn import CCLPClassifier
 from examples.lightning_module import Classifier, make_loaders
 
@@ -77,11 +78,17 @@ def trained(step: Step) -> tuple[Net, list[float]]:
     return net, [step(net, optimizer, *batch(k)).item() for k in range(4)]
 
 
+inductor = pytest.mark.skipif(
+    "CCLP_INDUCTOR" not in os.environ, reason="inductor compiles for a minute: CCLP_INDUCTOR=1"
+)
+
+
 @torch_own
-def test_a_compiled_step_trains_alike() -> None:
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=inductor)])
+def test_a_compiled_step_trains_alike(backend: str) -> None:
     """Network, cross entropy and CCLP in one graph."""
     torch._dynamo.reset()
-    compiled = torch.compile(total_loss, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(total_loss, fullgraph=True, backend=backend)
     net, losses = trained(make_step(compiled))
     expected_net, expected = trained(plain_step)
     assert losses == pytest.approx(expected, rel=1e-4)
@@ -177,8 +184,9 @@ def test_lightning_trains_saves_and_loads(tmp_path: Path) -> None:
 
 def test_a_search_over_the_steps_of_a_pipeline() -> None:
     X, truth = load_digits(n_class=3, return_X_y=True)
+    X, truth = X[:240], truth[:240]
     y = np.where(np.arange(len(truth)) % 3, -1, truth)
-    pipeline = make_pipeline(PCA(random_state=0), CCLPClassifier(max_iter=20, random_state=0))
+    pipeline = make_pipeline(PCA(random_state=0), CCLPClassifier(max_iter=10, random_state=0))
     grid = {"pca__n_components": [2, 20], "cclpclassifier__method": ["supervised", "cclp"]}
     search = GridSearchCV(pipeline, grid, cv=2).fit(X, y)
     assert len(search.cv_results_["mean_test_score"]) == 4
@@ -188,8 +196,7 @@ def test_a_search_over_the_steps_of_a_pipeline() -> None:
 
 NETS: dict[str, tuple[Callable[[], Net], tuple[int, ...]]] = {
     "mlp": (lambda: mlp(12, 3, hidden_sizes=[8], embedding_size=4), (12,)),
-    "svhn": (lambda: svhn_net(3, image_size=64), (3, 64, 64)),
-    "small": (lambda: small_net(3, width=4, margin=2), (3, 12, 16)),
+    "mnist": (lambda: mnist_net(3, width=2), (1, 12, 16)),
 }
 
 
@@ -209,7 +216,7 @@ def classifier(name: str) -> tuple[Net, tuple[int, ...]]:
 @torch_own
 @pytest.mark.parametrize("name", NETS)
 def test_exported_programs_give_the_same_logits(name: str, tmp_path: Path) -> None:
-    """By torch.export and by ONNX, for batches of any size."""
+    """By torch.export and by ONNX, for batches of any size; "small" is in test_export.py."""
     net, shape = classifier(name)
     any_size = {"x": {0: torch.export.Dim("batch")}}
     program = torch.export.export(net, (torch.randn(2, *shape),), dynamic_shapes=any_size)

@@ -30,14 +30,15 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A run of a convolutional network, and its data."""
+    """A run of a convolutional network on images, and its data."""
     folder = tmp_path_factory.mktemp("export")
     write_mnist(folder / "mnist")
-    recipe = replace(make_recipe("fast", "mnist"), max_steps=3, per_class=2)
+    recipe = replace(make_recipe("fast", "mnist"), max_steps=3, per_class=2, unlabeled_batch=10)
     config = replace(
         tiny_config(num_labels=20, data_dir=str(folder), verify=False),
         data="mnist",
-        recipe=replace(recipe, unlabeled_batch=10),
+        recipe=recipe,
+        method="cclp",
     )
     train(config, folder / "run")
     return folder / "run", folder
@@ -82,7 +83,8 @@ def test_the_command_writes_a_card(
     assert printed == "run-safetensors/model.safetensors and its card, run-safetensors/card.md\n"
     card = json.loads(Path("run-safetensors/card.json").read_text())
     result = json.loads((digits / "result.json").read_text())
-    assert (card["error"], card["num_labels"]) == (result["error"], 30)
+    assert (card["error"], card["evaluated_on"]) == (result["error"], "test")
+    assert (card["num_labels"], card["num_samples"]) == (30, 450)
     assert card["configuration"]["method"] == "cclp"
     text = Path("run-safetensors/card.md").read_text()
     assert f"{result['error']:.2%} error on the test set, 450 samples" in text
@@ -123,7 +125,7 @@ def test_what_was_changed_is_refused(digits: Path, tmp_path: Path) -> None:
     changes: tuple[dict[str, Any], ...] = (
         {"input": None},
         {"configuration": {}},
-        {"configuration": {"recipe": {"net": "svhn"}}},
+        {"configuration": {**about["configuration"], "recipe": {"net": "svhn"}}},
     )
     for change in changes:
         card.write_text(json.dumps({**about, **change}))

@@ -54,8 +54,8 @@ LAYOUTS: dict[str, tuple[Tensor, list[int]]] = {
 def test_loss_and_gradient_are_finite(layout: str, similarity: str, dtype: torch.dtype) -> None:
     unit, classes = LAYOUTS[layout]
     labels = torch.tensor(classes)
-    norms = (1e-6, 1e-3, 1.0, 10.0, 100.0, 1e4)
-    for norm, steps, propagation in itertools.product(norms, (1, 3, 20), ("harmonic", "symmetric")):
+    chains = ((1, "harmonic"), (3, "harmonic"), (20, "harmonic"), (3, "symmetric"))
+    for norm, (steps, propagation) in itertools.product((1e-6, 1.0, 100.0, 1e4), chains):
         z = (norm * unit).to(dtype).requires_grad_()
         loss = cclp.cclp_loss(
             z[: len(labels)],
@@ -80,7 +80,7 @@ def test_all_norms_in_one_batch_and_labels_of_all_sizes(
     similarity: str, dtype: torch.dtype
 ) -> None:
     generator = torch.Generator().manual_seed(0)
-    for seed in range(10):
+    for seed in range(5):
         norms = 10 ** (10 * torch.rand(24, 1, generator=generator, dtype=torch.float64) - 6)
         z = (norms * _unit(24, 6, seed=seed)).to(dtype).requires_grad_()
         small = 10 ** (-35 * torch.rand(8, 3, generator=generator, dtype=torch.float64))
@@ -94,7 +94,7 @@ def test_all_norms_in_one_batch_and_labels_of_all_sizes(
             assert gradient.isfinite().all(), seed
 
 
-@pytest.mark.parametrize("classes", [10, 100, 1000])
+@pytest.mark.parametrize("classes", [10, 300])
 def test_long_chains_with_many_classes_do_not_underflow(classes: int) -> None:
     """All points in one spot: chains of 20 moves shrink to C^-19 / N, below float32's range."""
     z = torch.zeros(classes, 2, requires_grad=True)

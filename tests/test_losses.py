@@ -168,7 +168,7 @@ sizes = st.integers(1, 12)
 
 
 @given(seed=seeds, labeled=sizes, unlabeled=st.integers(0, 12), steps=st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_symmetries(seed: int, labeled: int, unlabeled: int, steps: int) -> None:
     batch = random_batch(seed, labeled, unlabeled)
     generator = torch.Generator().manual_seed(seed)
@@ -189,7 +189,7 @@ def test_symmetries(seed: int, labeled: int, unlabeled: int, steps: int) -> None
 
 
 @given(seed=seeds, offset=st.floats(-1e3, 1e3))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_euclidean_does_not_see_an_offset(seed: int, offset: float) -> None:
     batch = random_batch(seed, dtype=torch.float32)
     moved = batch._replace(
@@ -210,8 +210,8 @@ def test_euclidean_does_not_see_an_offset(seed: int, offset: float) -> None:
 
 
 @pytest.mark.parametrize("propagation", ["harmonic", "symmetric"])
-@pytest.mark.parametrize("steps", [1, 2, 3, 6])
-@pytest.mark.parametrize("options", SIMILARITIES, ids=str)
+@pytest.mark.parametrize("steps", [1, 3, 6])
+@pytest.mark.parametrize("options", SIMILARITIES[1::2] + SIMILARITIES[-1:], ids=str)
 def test_gradcheck(options: dict[str, Any], steps: int, propagation: str) -> None:
     """A large smoothing too: its terms in the derivative vanish at 1e-10."""
     batch = random_batch(11, labeled=5, unlabeled=4)
@@ -367,22 +367,17 @@ def test_autocast_does_not_reach_inside() -> None:
 @pytest.mark.parametrize(
     ("make", "options"),
     [
-        (cclp.CCLPLoss, {}),
-        (cclp.CCLPLoss, {"similarity": "cosine", "chain_steps": 5}),
-        (cclp.CCLPLoss, {"similarity": "euclidean", "learn_bandwidth": True}),
-        (cclp.CCLPLoss, {"similarity": lambda z: -torch.cdist(z, z)}),
-        (cclp.CCLPLoss, {"propagation": "symmetric", "chain_steps": 1}),
-        (cclp.CCLPLoss.as_printed, {}),
-        (cclp.CCLPLoss.as_released, {}),
+        (cclp.CCLPLoss, {"similarity": "cosine", "propagation": "symmetric", "chain_steps": 5}),
+        (cclp.CCLPLoss.as_printed, {"similarity": lambda z: -torch.cdist(z, z)}),
+        (cclp.CCLPLoss.as_released, {"similarity": "euclidean", "learn_bandwidth": True}),
     ],
 )
 def test_compiles_whole(make: Any, options: dict[str, Any]) -> None:
+    """The default ones are part of a compiled training step in test_compatibility.py."""
     torch._dynamo.reset()
     batch = random_batch(17, dtype=torch.float32)
     module = make(3, **options)
-    default = make is cclp.CCLPLoss and not options
-    backend = "inductor" if default else "aot_eager"  # inductor takes half a minute
-    compiled = torch.compile(module, fullgraph=True, backend=backend)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     losses, gradients = [], []
     for function in (module, compiled):
         z = batch.z_unlabeled.clone().requires_grad_()
@@ -400,9 +395,12 @@ def test_compiled_loss_takes_any_sizes() -> None:
     module = cclp.CCLPLoss(3)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     for labeled in range(4, 16):
-        for unlabeled in (0, 1, labeled + 3):
-            batch = random_batch(labeled, labeled, unlabeled, dtype=torch.float32)
-            torch.testing.assert_close(compiled(*batch[:3]), module(*batch[:3]), rtol=1e-5, atol=0)
+        batch = random_batch(labeled, labeled, labeled + 3, dtype=torch.float32)
+        torch.testing.assert_close(compiled(*batch[:3]), module(*batch[:3]), rtol=1e-5, atol=0)
+    compiled = torch.compile(module, fullgraph=True, backend="eager")
+    for unlabeled in (0, 1):
+        batch = random_batch(0, 4, unlabeled, dtype=torch.float32)
+        torch.testing.assert_close(compiled(*batch[:3]), module(*batch[:3]), rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("propagation", ["harmonic", "symmetric"])

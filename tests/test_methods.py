@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cclp.methods import METHODS, make_methods, method_parts
+import cclp
+from cclp.methods import METHODS, check_methods, file_name, make_methods, method_parts
 from cclp.methods.base import Method, Step, kept_statistics, ramp_up
 from cclp.methods.entropy import Entropy
 from cclp.methods.fixmatch import FixMatch
+from cclp.methods.graph_pseudo_label import GraphPseudoLabel
 from cclp.methods.lba import LBA, association
 from cclp.methods.mean_teacher import MeanTeacher
 from cclp.methods.pi_model import PiModel
@@ -126,7 +128,7 @@ def test_the_teacher_averages_over_a_fiftieth_of_the_training() -> None:
     method.attach(net)
     expected = torch.eye(2)
     for step in range(8):
-        method(make_step(net, X)._replace(length=200))  # decay 1 − 1/4
+        method(make_step(net, X)._replace(max_steps=200))  # decay 1 − 1/4
         with torch.no_grad():
             net.features.weight.mul_(1.5)
         method.after_step(net)
@@ -214,6 +216,43 @@ def test_fixmatch_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert value(FixMatch(2, threshold=0.8), step) == 0
 
 
+def test_graph_pseudo_label_by_hand() -> None:
+    """Cross entropy of the predictions (3/4, 1/4) and (1/2, 1/2)."""
+    given = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
+    step = make_step(quiet_net(nn.Identity()), X)._replace(pseudo_labels=given)
+    expected = (-math.log(0.75) + math.log(2)) / 2
+    assert value(GraphPseudoLabel(2), step) == pytest.approx(expected, rel=1e-6)
+    assert value(GraphPseudoLabel(2, weight=0.3), step) == pytest.approx(0.3 * expected, rel=1e-6)
+    assert GraphPseudoLabel(2)(step._replace(pseudo_labels=None)) == {}
+    assert GraphPseudoLabel(2, weight=0)(step) == {}
+
+
+def test_pseudo_labels_are_the_prior_of_cclp() -> None:
+    step = make_step(quiet_net(nn.Identity()), X)
+    given = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
+    (_, method) = make_methods("cclp", 2, {"cclp": {"weight": 0.5}})
+    assert step.z_unlabeled is not None
+    batch = step.z_labeled, step.labels, step.z_unlabeled
+    for pseudo_labels, weight in ((None, 0.0), (given, 0.4)):
+        found = method(step._replace(pseudo_labels=pseudo_labels, pseudo_label_weight=weight))
+        expected = 0.5 * cclp.cclp_loss(
+            *batch, num_classes=2, prior=pseudo_labels, prior_weight=weight
+        )
+        torch.testing.assert_close(found["cclp"], expected)
+
+
+def test_health_looks_at_the_graph_the_loss_uses() -> None:
+    settings: dict[str, Any] = {"chain_steps": 2, "similarity": "cosine", "temperature": 0.3}
+    supervised, method = make_methods("cclp", 10, {"cclp": settings})
+    z, labels = (
+        torch.randn(60, 8, generator=torch.Generator().manual_seed(2)),
+        torch.arange(20) % 10,
+    )
+    batch = z[:20], labels, z[20:]
+    assert supervised.health(*batch) is None
+    assert method.health(*batch) == cclp.graph_health(*batch, num_classes=10, **settings)
+
+
 def digits_step(method: str, *, unlabeled: bool = True) -> tuple[Objective, dict[str, Tensor]]:
     torch.manual_seed(0)
     settings: dict[str, Any] = {"pseudo_label": {"threshold": 0.0}, "fixmatch": {"threshold": 0.0}}
@@ -222,7 +261,8 @@ def digits_step(method: str, *, unlabeled: bool = True) -> tuple[Objective, dict
     )
     x = torch.randn(60, 16)
     y = torch.arange(20) % 4
-    terms, _, _ = objective(x[:20], y, x[20:] if unlabeled else None, 0.5)
+    pseudo_labels = torch.eye(4)[torch.arange(40) % 4] if unlabeled else None
+    terms, _, _ = objective(x[:20], y, x[20:] if unlabeled else None, 0.5, 10, pseudo_labels, 0.5)
     return objective, terms
 
 
@@ -286,6 +326,11 @@ def test_composition() -> None:
     assert list(terms) == ["cross_entropy", "cclp", "vat", "entropy"]
     _, alone = digits_step("entropy")
     assert alone["entropy"].item() > 0
+    with pytest.raises(ValueError, match=r"one of supervised, cclp, .*, got 'vta'"):
+        make_methods("vta", 10, {})
+    with pytest.raises(ValueError, match="methods must be different, got cclp, vat, cclp"):
+        check_methods(["cclp", "vat", "cclp"])
+    assert file_name("cclp+some/mine.py:Mine") == "cclp+some-mine.py-Mine"
 
 
 def test_the_teacher_is_evaluated_and_differs_from_the_student() -> None:
@@ -311,6 +356,10 @@ def test_the_teacher_is_evaluated_and_differs_from_the_student() -> None:
         (MeanTeacher, {"decay": 1.0}, "decay must be below 1"),
         (VAT, {"radius": 0}, "radius must be finite and above 0"),
         (VAT, {"iterations": 0}, "iterations must be at least 1"),
+        (GraphPseudoLabel, {"decay": 0}, "decay must be finite and above 0"),
+        (GraphPseudoLabel, {"decay": 1.1}, "decay must be at most 1"),
+        (GraphPseudoLabel, {"refreshes": -1}, "refreshes must be at least 0"),
+        (GraphPseudoLabel, {"supervised_warmup": 1.5}, "supervised_warmup must be at most 1"),
     ],
 )
 def test_settings_are_checked(method: Any, settings: dict[str, Any], message: str) -> None:

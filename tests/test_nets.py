@@ -1,10 +1,15 @@
-"""The paper's networks as the released configurations list them."""
+"""The networks: layers as the released configurations list them, and the registry of names."""
+
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+import cclp.nets
 from cclp.nets import GaussianNoise, Net, cifar_net, mlp, mnist_net, small_net, svhn_net
+from cclp.nets.registry import NETS, call_net, check_net, make_net
+from tests import children
 
 # Convolutions' output channels, image size, channels of the image, size of Z.
 PAPER = [
@@ -109,3 +114,88 @@ def test_forward_is_classifier_of_features() -> None:
 def test_errors_name_the_argument(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         mlp(**{"in_features": 4, "num_classes": 2, **change})  # type: ignore[arg-type]
+
+
+# --- the registry ---
+
+# name: size of z, smallest side of images
+IMAGE_NETS = {
+    "mnist": (128, 4), "mnist_small": (64, 8), "svhn": (128, 4), "cifar": (192, 4),
+    "small": (96, 4),
+}  # fmt: skip
+
+
+def test_all_names_are_tested() -> None:
+    assert set(NETS) == {*IMAGE_NETS, "mlp"}
+
+
+@pytest.mark.parametrize("name", IMAGE_NETS)
+def test_a_net_is_made_for_the_shape_of_images(name: str) -> None:
+    size, least = IMAGE_NETS[name]
+    for shape in ((1, least, least + 1), (3, 16, 12)):
+        net = make_net(name, shape, 7).eval()
+        z = net.features(torch.zeros(2, *shape))
+        assert z.shape == (2, size)
+        assert net.classifier(z).shape == (2, 7)
+        assert net.embedding_size == size
+        first = next(module for module in net.modules() if isinstance(module, nn.Conv2d))
+        assert first.in_channels == shape[0]
+    with pytest.raises(ValueError, match=f"images of {least} x {least} pixels or more, got"):
+        make_net(name, (1, least, least - 1), 10)
+    with pytest.raises(ValueError, match=f"net '{name}' is for images, got samples of shape"):
+        make_net(name, (64,), 10)
+
+
+@pytest.mark.parametrize("shape", [(1,), (30,), (1, 8, 8), (3, 32, 32)])
+def test_the_perceptron_is_for_all_shapes(shape: tuple[int, ...]) -> None:
+    assert make_net("mlp", shape, 5).eval()(torch.zeros(2, *shape)).shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("side", "poolings"), [(8, 2), (16, 2), (28, 3), (32, 3), (33, 4), (64, 4), (224, 6)]
+)
+def test_larger_images_are_halved_more_often_by_the_small_net(side: int, poolings: int) -> None:
+    net = make_net("small", (3, side, side + 1), 10)
+    assert sum(isinstance(part, nn.MaxPool2d) for part in net.modules()) == poolings
+
+
+def test_an_unknown_name_is_refused() -> None:
+    for call in (check_net, lambda name: make_net(name, (1, 8, 8), 10)):
+        with pytest.raises(ValueError, match=r"net must be one of mnist, .*, got 'mlpp'"):
+            call("mlpp")
+    check_net("my_file:make")  # it is imported when it is made
+
+
+def test_a_users_own_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_nets.py").write_text(
+        "from cclp.nets import mlp\n"
+        "def tiny(shape, num_classes):\n"
+        "    return mlp(shape[0], num_classes, hidden_sizes=[3], embedding_size=2)\n"
+    )
+    for name in (f"{tmp_path}/own_nets.py:tiny", "own_nets:tiny"):
+        monkeypatch.chdir(tmp_path)
+        net = make_net(name, (6,), 4)
+        assert net.training
+        assert net.eval()(torch.zeros(5, 6)).shape == (5, 4)
+
+
+def test_a_users_own_function_is_tried() -> None:
+    def make(shape: tuple[int, ...], num_classes: int) -> Net:
+        return mlp(6, num_classes, hidden_sizes=[3])
+
+    assert call_net(make, "mine", (6,), 4).training
+    with pytest.raises(ValueError, match="net 'mine' failed: RuntimeError"):
+        call_net(make, "mine", (7,), 4)
+    with pytest.raises(ValueError, match=r"must take \(shape, num_classes\) and give .*, got list"):
+        call_net(lambda shape, num_classes: [], "mine", (6,), 4)
+    with pytest.raises(ValueError, match=r"logits \(2, 4\), got \(2, 128\) and \(2, 5\)"):
+        call_net(lambda shape, num_classes: make(shape, 5), "mine", (6,), 4)
+
+
+def test_names_are_loaded_when_they_are_used() -> None:
+    checked = "import cclp.nets.registry; cclp.nets.registry.check_net('mlp')"
+    assert "torch" not in children.modules_after(checked)
+    for name in cclp.nets.__all__:
+        assert getattr(cclp.nets, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = cclp.nets.nonsense

@@ -10,6 +10,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 
@@ -17,9 +18,9 @@ import torch
 
 from cclp.files import cache_root, parse_json, write_json
 
-LIMIT = "ONEDNN_MAX_CPU_ISA"  # read by oneDNN when it is first used
+LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")  # read by oneDNN when it is first used
 WITHOUT_AMX = "AVX512_CORE_FP16"
-_TRIAL = """
+TRIAL = """
 import torch
 torch.set_num_threads(1)
 a = torch.ones(64, 64, dtype=torch.bfloat16)
@@ -30,17 +31,33 @@ assert (a @ a)[0, 0] == 64
 @cache
 def avoid_broken_amx() -> None:
     """Keep this process from AMX if the machine reports it and cannot run it."""
-    if torch.cpu._is_amx_tile_supported() and not {LIMIT, "DNNL_MAX_CPU_ISA"} & set(os.environ):
-        machine = f"{platform.node()} {platform.release()} {torch.__version__}"
-        record = cache_root() / f"amx-{hashlib.sha256(machine.encode()).hexdigest()[:16]}.json"
-        runs = None
-        with suppress(OSError, ValueError):
-            runs = parse_json(record.read_bytes())
-        if runs not in (True, False):
-            trial = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True)
-            runs = trial.returncode == 0
-            with suppress(OSError):
-                record.parent.mkdir(parents=True, exist_ok=True)
-                write_json(record, runs)
-        if not runs:
-            os.environ[LIMIT] = WITHOUT_AMX
+    if torch.cpu._is_amx_tile_supported():
+        limit_broken_amx()
+
+
+def limit_broken_amx(trial: Callable[[], bool] | None = None) -> None:
+    """Limit oneDNN if a product in bfloat16 fails, unless the user has set a limit.
+
+    Args:
+        trial: whether a product succeeds; None: a process of its own tries one. The answer is kept
+            in the user's cache.
+    """
+    if any(name in os.environ for name in LIMITS):
+        return
+    machine = f"{platform.node()} {platform.release()} {torch.__version__}"
+    record = cache_root() / f"amx-{hashlib.sha256(machine.encode()).hexdigest()[:16]}.json"
+    runs = None
+    with suppress(OSError, ValueError):
+        runs = parse_json(record.read_bytes())
+    if runs not in (True, False):
+        runs = (trial or try_product)()
+        with suppress(OSError):
+            record.parent.mkdir(parents=True, exist_ok=True)
+            write_json(record, runs)
+    if not runs:
+        os.environ[LIMITS[0]] = WITHOUT_AMX
+
+
+def try_product(program: str = TRIAL) -> bool:
+    """Whether a process of its own multiplies in bfloat16 and lives."""
+    return subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 0
