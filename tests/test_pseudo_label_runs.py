@@ -20,7 +20,6 @@ from cclp.methods.base import Step
 from cclp.methods.cclp import CCLP
 from cclp.methods.graph_pseudo_label import GraphPseudoLabel
 from cclp.nets import mlp
-from cclp.pseudo_labels import labeler
 from cclp.pseudo_labels.graph import LabelGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.runs.start import Stopped, resume, train
@@ -130,6 +129,10 @@ def test_the_classifier_learns_them_as_long_as_there_are_any() -> None:
         ({"decay": 2}, "decay must be at most 1, got 2"),
         ({"refreshes": -1}, "refreshes must be at least 0, got -1"),
         ({"supervised_warmup": 1.5}, "supervised_warmup must be at most 1, got 1.5"),
+        (
+            {"supervised_warmup": 0.6, "decay": 0.5},
+            "supervised_warmup must be below decay, 0.5, got 0.6",
+        ),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
@@ -145,7 +148,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None
 def test_only_graph_pseudo_label_makes_them_whatever_the_recipe(
     recipe: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(labeler, "LabelGraph")
+    monkeypatch.delattr("cclp.pseudo_labels.graph.LabelGraph")
     rng, y = np.random.default_rng(0), np.arange(24) % 2
     images = rng.integers(0, 90, (24, 1, 16, 16), np.uint8)
     images[y == 1] += 100
@@ -164,7 +167,7 @@ def test_only_graph_pseudo_label_makes_them_whatever_the_recipe(
     result = train(replace(config, recipe=made), out, messages)
     assert result["method"] == method
     assert result["decisions"]["pseudo_labels"] is None
-    assert "decision" not in checkpoint_info(out)
+    assert "decisions" not in checkpoint_info(out)
     assert saved_labels(out) is None
     term = {"cclp": "cclp", "lba": "walker"}[method]
     assert all(term in line and "graph_pseudo_label" not in line for line in metrics(out))
@@ -203,7 +206,7 @@ def test_the_decision_is_in_the_result_and_the_checkpoint(
     assert decisions["pseudo_labels"] == "used"
     assert decisions["tested"] == 18
     assert 12 < decisions["correct"] <= 18
-    assert checkpoint_info(plain)["decision"] == decisions
+    assert checkpoint_info(plain)["decisions"] == decisions
     for accuracy, warmup, outcome in ((POOR, 0.0, "refused"), (POOR, 0.5, "after_warmup")):
         with_accuracy(monkeypatch, accuracy)
         out, messages = tmp_path / outcome, Messages()
@@ -211,7 +214,7 @@ def test_the_decision_is_in_the_result_and_the_checkpoint(
         result = train(config, out, messages)
         expected = {"supervised_warmup": warmup, "correct": 3, "tested": 30}
         assert result["decisions"] == {"pseudo_labels": outcome, **expected}
-        assert checkpoint_info(out)["decision"] == result["decisions"]
+        assert checkpoint_info(out)["decisions"] == result["decisions"]
         told = [text for text in messages.warnings if "3/30" in text]
         assert len(told) == (outcome == "refused")
 
@@ -241,7 +244,7 @@ def test_warm_up_steps_see_labeled_samples_only(
 def test_where_all_is_labeled_classes_are_used(
     blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(labeler, "LabelGraph")
+    monkeypatch.delattr("cclp.pseudo_labels.graph.LabelGraph")
     with np.load(blobs) as arrays:
         X, y = arrays["X"][:18], arrays["y"][:18]
     np.savez(tmp_path / "all.npz", X=X, y=y, X_test=X, y_test=y)
