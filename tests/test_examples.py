@@ -26,12 +26,12 @@ from examples import (
 def test_digits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["digits.py", "--out", str(tmp_path), "--seeds", "1", "--max-steps", "40"]
+    arguments = ["digits.py", "--out", str(tmp_path), "--seeds", "1", "--max-steps", "15"]
     monkeypatch.setattr(sys, "argv", arguments)
     digits.main()
     content = json.loads((tmp_path / "digits.json").read_text())
     assert content["errors"].keys() == {"supervised", "cclp", "LabelSpreading", "SelfTraining"}
-    assert content["recipe"]["max_steps"] == 40
+    assert content["recipe"]["max_steps"] == 15
     assert content["recipe"]["method"] == "cclp"
     assert all(0 < error < 0.5 for (error,) in content["errors"].values())
     assert (tmp_path / "digits.png").read_bytes().startswith(b"\x89PNG")

@@ -26,7 +26,7 @@ from cclp.runs.start import Stopped, resume, train
 from cclp.training import trainer
 from cclp.training.config import Config
 from cclp.training.evaluation import Outputs
-from cclp.training.recipe import RECIPES, make_recipe
+from cclp.training.recipe import RECIPES, Settings, make_recipe
 from tests.command_line import call
 from tests.runs import Messages, assert_same_run, last_weights, metrics, stop_after
 
@@ -190,7 +190,7 @@ def test_settings_of_a_run_count(blobs: Path, plain: Path, tmp_path: Path) -> No
         steps = [line["step"] for line in metrics(out) if "graph_pseudo_label" in line]
         assert steps == list(range(1, used + 1))
     assert metrics(plain)[1]["cclp"] != metrics(tmp_path / "run")[1]["cclp"]
-    by_recipe = {"graph_pseudo_label": {"decay": 0.5, "weight": 3.0}}
+    by_recipe: Settings = {"graph_pseudo_label": {"decay": 0.5, "weight": 3.0}}
     recipe = replace(config.recipe, settings={**config.recipe.settings, **by_recipe})
     train(replace(config, recipe=recipe), tmp_path / "recipe")
     first = metrics(tmp_path / "recipe")[0]["graph_pseudo_label"]
