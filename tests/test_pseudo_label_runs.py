@@ -148,7 +148,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None
 def test_only_graph_pseudo_label_makes_them_whatever_the_recipe(
     recipe: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("cclp.pseudo_labels.graph.LabelGraph")
+    monkeypatch.delattr("cclp.pseudo_labels.labeler.LabelGraph")
     rng, y = np.random.default_rng(0), np.arange(24) % 2
     images = rng.integers(0, 90, (24, 1, 16, 16), np.uint8)
     images[y == 1] += 100
@@ -244,7 +244,7 @@ def test_warm_up_steps_see_labeled_samples_only(
 def test_where_all_is_labeled_classes_are_used(
     blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("cclp.pseudo_labels.graph.LabelGraph")
+    monkeypatch.delattr("cclp.pseudo_labels.labeler.LabelGraph")
     with np.load(blobs) as arrays:
         X, y = arrays["X"][:18], arrays["y"][:18]
     np.savez(tmp_path / "all.npz", X=X, y=y, X_test=X, y_test=y)

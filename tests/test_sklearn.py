@@ -197,8 +197,8 @@ def test_methods_and_weights() -> None:
     assert set(found.history_) == {"cross_entropy", "entropy", "vat"}
     assert found.history_["entropy"] == [0, 0]
     assert any(found.history_["vat"])
-    found = model(weight=0.0, max_iter=2).fit(X, y)  # of what is there besides pseudo-labels
-    assert found.history_["cclp"] == [0, 0]
+    with pytest.raises(ValueError, match="weight must be by method"):
+        model(method="entropy+vat", weight=0.0).fit(X, y)
 
 
 def test_predictions_are_the_teachers() -> None:
@@ -218,6 +218,8 @@ def test_pseudo_labels_by_method(fitted: CCLPClassifier) -> None:
     assert fitted.get_params()["method"] == "cclp+graph_pseudo_label"
     expected = {"supervised_warmup": 0.0, "correct": 12, "tested": 12}
     assert decision(fitted) == {"pseudo_labels": "used", **expected}
+    zero = model(weight=0.0, max_iter=2).fit(X, y)  # of what is there besides them
+    assert zero.history_["cclp"] == [0, 0]
     paper = model(method="cclp").fit(X, y)
     assert paper.pseudo_label_decision_ is None
     assert paper.history_["cclp"][0] != fitted.history_["cclp"][0]
@@ -369,8 +371,7 @@ def test_bad_labels(y: Any, message: str) -> None:
         ({"method": "vta"}, "method must be one of"),
         ({"weight": -1}, "weight must be at least 0"),
         ({"weight": {"vat": 1}}, "weight has 'vat', but the method is 'cclp.graph_pseudo_label'"),
-        ({"method": "cclp+vat", "weight": 1}, "weight must be by method"),
-        ({"method": "supervised", "weight": 1}, "weight must be by method"),
+        ({"method": "supervised", "weight": 1}, "weight has no effect with method='supervised'"),
         ({"similarity": "cubic"}, "similarity must be one of"),
         ({"device": "tpu"}, "device must be one of"),
         ({"precision": 16}, "precision must be one of"),
