@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--timm", metavar="NAME", help="a pretrained network of timm")
     parser.add_argument("--image-size", type=int, default=64, help="for timm")
     parser.add_argument("--seeds", type=int, default=3, help="labeled sets")
-    parser.add_argument("--steps", type=int, default=150, help="of each training")
+    parser.add_argument("--max-steps", type=int, default=150, help="of each training")
     options = parser.parse_args()
     data = load_digits()
     if options.timm:
@@ -123,10 +123,10 @@ def main() -> None:
         network = timm.create_model(options.timm, pretrained=True, num_classes=0)
         backbone: nn.Module = nn.Sequential(Photograph(options.image_size), network)
     else:
-        backbone = pretrain(data.x, 2 * options.steps)
+        backbone = pretrain(data.x, 2 * options.max_steps)
     for name, weight in (("labels only", 0.0), ("with CCLP", 1.0)):
         errors = [
-            tune(backbone, data, weight, seed, options.steps) for seed in range(options.seeds)
+            tune(backbone, data, weight, seed, options.max_steps) for seed in range(options.seeds)
         ]
         each = ", ".join(f"{error:.1%}" for error in errors)
         print(f"{name}: {np.mean(errors):.1%} of test images wrong ({each})")

@@ -1,7 +1,8 @@
 """A folder of images, from nothing to predictions: circles, squares and triangles.
 
 The folder is drawn here; put your own in its place. Ten images of each class lie in a folder with
-its name, 300 in ``unlabeled``; the error is measured on those in ``test``.
+its name, 300 in ``unlabeled``; the error is measured on those in ``test``. The recipe "fast" trains
+with method "cclp+graph_pseudo_label".
 
     python examples/image_folder.py --out build/shapes
 
@@ -28,11 +29,11 @@ CORNERS = {"circle": 60, "square": 4, "triangle": 3}
 
 
 def draw(shape: str, rng: np.random.Generator) -> Image.Image:
-    """A shape of any size, place, turn and colour, on noise."""
+    """A shape of random size, position, rotation and colour, on noise."""
     image = Image.fromarray(rng.integers(0, 60, (32, 32, 3), dtype=np.uint8))
     x, y = rng.uniform(12, 20, 2)
     colour = tuple(rng.integers(120, 256, 3).tolist())
-    ImageDraw.BatchIndices(image).regular_polygon(
+    ImageDraw.Draw(image).regular_polygon(
         (x, y, rng.uniform(8, 12)), CORNERS[shape], rng.uniform(0, 360), fill=colour
     )
     return image
@@ -54,20 +55,20 @@ def draw_folder(folder: Path) -> None:
 
 
 def main() -> None:
-    """BatchIndices, train without the unlabeled images and with them, predict."""
+    """Draw the folder, train without the unlabeled images and with them, predict."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/shapes"), help="a new folder")
-    parser.add_argument("--steps", type=int, default=250, help="of each training")
+    parser.add_argument("--max-steps", type=int, default=250, help="of each training")
     options = parser.parse_args()
     draw_folder(options.out)
     images = str(options.out / "images")
-    recipe = replace(make_recipe(None, images), max_steps=options.steps)
-    for method in ("supervised", "cclp"):
-        config = Config(images, recipe, labels=None, method=method, image_size=16)
+    recipe = replace(make_recipe(None, images), max_steps=options.max_steps)
+    for method in ("supervised", recipe.method):
+        config = Config(images, recipe, method, num_labels=None, image_size=16)
         with make_reporter(quiet=False) as report:
             result = train(config, options.out / method, report)
         print(f"{method}: {result['error']:.1%} of 150 test images wrong")
-    for file, _, label, probability in predict(options.out / "cclp", [options.out / "new"]):
+    for file, _, label, probability in predict(options.out / recipe.method, [options.out / "new"]):
         print(f"{file}: {label}, {probability:.0%}")
 
 

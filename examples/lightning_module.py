@@ -106,10 +106,10 @@ def main() -> None:
     """Train without CCLP and with it, and print test errors."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="labeled sets")
-    parser.add_argument("--steps", type=int, default=300, help="of each training")
+    parser.add_argument("--max-steps", type=int, default=300, help="of each training")
     options = parser.parse_args()
     for name, weight in (("labels only", 0.0), ("with CCLP", 1.0)):
-        errors = [fit(weight, seed, options.steps) for seed in range(options.seeds)]
+        errors = [fit(weight, seed, options.max_steps) for seed in range(options.seeds)]
         each = ", ".join(f"{error:.1%}" for error in errors)
         print(f"{name}: {np.mean(errors):.1%} of test images wrong ({each})")
 

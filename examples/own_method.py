@@ -1,7 +1,7 @@
-"""A method of one's own: --method examples/own_method.py:Neighbours.
+"""A method of your own: --method examples/own_method.py:Neighbours.
 
-Each unlabeled sample should be predicted as the labeled sample nearest to its embedding, the more
-so the further training has come.
+Each unlabeled sample is trained to be predicted as the labeled sample with the nearest embedding;
+the weight of this term ramps up over the first half of the training.
 """
 
 import torch

@@ -58,12 +58,12 @@ def main() -> None:
     """Train both ways on every labeled set, and print errors."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="labeled sets")
-    parser.add_argument("--steps", type=int, default=300, help="of each training")
+    parser.add_argument("--max-steps", type=int, default=300, help="of each training")
     options = parser.parse_args()
-    # Early on, distances spread labels better than the default, dot products.
+    # In the first steps, distances propagate labels better than the default, dot products.
     regulariser = cclp.CCLPLoss(10, similarity="euclidean", bandwidth=2.0)
     for name, term in (("labels only", None), ("with CCLP", regulariser)):
-        errors = [train(term, seed, options.steps) for seed in range(options.seeds)]
+        errors = [train(term, seed, options.max_steps) for seed in range(options.seeds)]
         each = ", ".join(f"{error:.1%}" for error in errors)
         print(f"{name}: {np.mean(errors):.1%} of test images wrong ({each})")
 

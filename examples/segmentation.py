@@ -109,7 +109,7 @@ def main() -> None:
     """Train with each weight and every seed, and print the mean IoU."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="sets of images with masks")
-    parser.add_argument("--steps", type=int, default=200, help="of each training")
+    parser.add_argument("--max-steps", type=int, default=200, help="of each training")
     parser.add_argument("--labeled", type=int, default=3, help="images with masks")
     parser.add_argument("--weights", type=float, nargs="+", default=[0, 0.1], help="of CCLP")
     parser.add_argument("--part", choices=["test", "validation"], default="test")
@@ -117,7 +117,7 @@ def main() -> None:
     measured = draw(200, {"test": 90_000, "validation": 80_000}[options.part])
     for weight in options.weights:
         scores = [
-            mean_iou(train(weight, seed, options.steps, options.labeled), *measured)
+            mean_iou(train(weight, seed, options.max_steps, options.labeled), *measured)
             for seed in range(options.seeds)
         ]
         each = ", ".join(f"{score:.3f}" for score in scores)

@@ -26,13 +26,13 @@ def main() -> None:
     """Fit each classifier on the same labels, and print its test error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="labeled sets")
-    parser.add_argument("--steps", type=int, help="of training; the estimator's own if not given")
+    parser.add_argument("--max-steps", type=int, help="of training; default: the estimator's")
     options = parser.parse_args()
     X, X_test, truth, y_test = train_test_split(
         *load_digits(return_X_y=True), test_size=450, random_state=0
     )
     models = {
-        "CCLPClassifier": CCLPClassifier(max_iter=options.steps, random_state=0),
+        "CCLPClassifier": CCLPClassifier(max_iter=options.max_steps, random_state=0),
         "LabelSpreading": LabelSpreading(kernel="knn", n_neighbors=10, max_iter=100),
         "SelfTraining": SelfTrainingClassifier(LogisticRegression(max_iter=1000)),
     }

@@ -48,16 +48,17 @@ def dense_affinity(points: NDArray[Any], neighbours: int = 5) -> Floats:
     for i, others in enumerate(nearest):
         ratio = distance[i, others] ** 2 / (scale[i] * scale[others])
         W[i, others] = np.maximum(np.exp(-ratio), 1e-6)
-    return W + W.T
+    return np.asarray(W + W.T)
 
 
 def dense_propagation(W: Floats, Y: Floats) -> Floats:
     """F of label spreading, (I − 0.99 S) F = Y."""
     root = np.sqrt(W.sum(1))
-    return np.linalg.solve(np.eye(len(W)) - 0.99 * W / np.outer(root, root), Y)
+    system = np.eye(len(W)) - 0.99 * W / np.outer(root, root)
+    return np.asarray(np.linalg.solve(system, Y), np.float64)
 
 
 def dense_classes(F: Floats, counts: Floats) -> NDArray[np.int64]:
     """The largest class after class mass normalisation."""
     shares = (counts + 5) / (counts + 5).sum()
-    return (F * shares / F.sum(0)).argmax(1)
+    return np.asarray((F * shares / F.sum(0)).argmax(1))

@@ -36,8 +36,8 @@ def test_it_is_propagation_of_the_other_labels(copies: int) -> None:
         others[i] = -1
         Y = np.zeros((count, 3))
         np.add.at(Y, place, one_hot(others, 3))
-        found = dense_classes(dense_propagation(W, Y), Y.sum(0))
-        right.append(found[place[i]] == few[i])
+        predicted = dense_classes(dense_propagation(W, Y), Y.sum(0))
+        right.append(predicted[place[i]] == few[i])
     each = [np.mean(np.array(right)[few[some] == c]) for c in range(3)]
     found = accuracy(np.tile(X, (copies, 1)), few, 3)
     assert found[:2] == (sum(right), 30)

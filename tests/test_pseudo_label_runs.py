@@ -20,14 +20,13 @@ from cclp.methods.base import Step
 from cclp.methods.cclp import CCLP
 from cclp.methods.graph_pseudo_label import GraphPseudoLabel
 from cclp.nets import mlp
-from cclp.pseudo_labels import labeler
 from cclp.pseudo_labels.graph import LabelGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.runs.start import Stopped, resume, train
 from cclp.training import trainer
 from cclp.training.config import Config
 from cclp.training.evaluation import Outputs
-from cclp.training.recipe import RECIPES, make_recipe
+from cclp.training.recipe import RECIPES, Settings, make_recipe
 from tests.command_line import call
 from tests.runs import Messages, assert_same_run, last_weights, metrics, stop_after
 
@@ -130,6 +129,10 @@ def test_the_classifier_learns_them_as_long_as_there_are_any() -> None:
         ({"decay": 2}, "decay must be at most 1, got 2"),
         ({"refreshes": -1}, "refreshes must be at least 0, got -1"),
         ({"supervised_warmup": 1.5}, "supervised_warmup must be at most 1, got 1.5"),
+        (
+            {"supervised_warmup": 0.6, "decay": 0.5},
+            "supervised_warmup must be below decay, 0.5, got 0.6",
+        ),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
@@ -145,7 +148,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None
 def test_only_graph_pseudo_label_makes_them_whatever_the_recipe(
     recipe: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(labeler, "LabelGraph")
+    monkeypatch.delattr("cclp.pseudo_labels.labeler.LabelGraph")
     rng, y = np.random.default_rng(0), np.arange(24) % 2
     images = rng.integers(0, 90, (24, 1, 16, 16), np.uint8)
     images[y == 1] += 100
@@ -187,7 +190,7 @@ def test_settings_of_a_run_count(blobs: Path, plain: Path, tmp_path: Path) -> No
         steps = [line["step"] for line in metrics(out) if "graph_pseudo_label" in line]
         assert steps == list(range(1, used + 1))
     assert metrics(plain)[1]["cclp"] != metrics(tmp_path / "run")[1]["cclp"]
-    by_recipe = {"graph_pseudo_label": {"decay": 0.5, "weight": 3.0}}
+    by_recipe: Settings = {"graph_pseudo_label": {"decay": 0.5, "weight": 3.0}}
     recipe = replace(config.recipe, settings={**config.recipe.settings, **by_recipe})
     train(replace(config, recipe=recipe), tmp_path / "recipe")
     first = metrics(tmp_path / "recipe")[0]["graph_pseudo_label"]
@@ -241,7 +244,7 @@ def test_warm_up_steps_see_labeled_samples_only(
 def test_where_all_is_labeled_classes_are_used(
     blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(labeler, "LabelGraph")
+    monkeypatch.delattr("cclp.pseudo_labels.labeler.LabelGraph")
     with np.load(blobs) as arrays:
         X, y = arrays["X"][:18], arrays["y"][:18]
     np.savez(tmp_path / "all.npz", X=X, y=y, X_test=X, y_test=y)

@@ -33,7 +33,7 @@ from tests.pseudo_labels import (
 @pytest.fixture(scope="module")
 def points() -> NDArray[np.float32]:
     X, _ = wine()
-    return ((X - X.mean(0)) / X.std(0)).astype(np.float32)
+    return np.asarray((X - X.mean(0)) / X.std(0), np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,8 @@ def test_class_mass_normalisation() -> None:
     np.testing.assert_allclose(class_scale(counts, mass)[:2] * mass[:2], [6 / 20, 9 / 20])
     assert np.isfinite(class_scale(counts, mass)).all()
     reached = largest_class(np.array([[1.0, 2, 0], [1, 8, 0], [0, 0, 0]]), counts)
-    np.testing.assert_allclose(reached, [[1, 0, 0], [0, 1, 0], [6 / 20, 9 / 20, 5 / 20]])
+    expected = np.array([[1, 0, 0], [0, 1, 0], [6 / 20, 9 / 20, 5 / 20]])
+    np.testing.assert_allclose(reached, expected)
 
 
 def dense_dynamics(classes: Floats, P: Floats, labels: Floats) -> Floats:
@@ -147,7 +148,7 @@ def test_threshold_dynamics_let_no_class_lose_half_of_its_samples(
 def test_smoothing_is_a_random_walk_with_restart(W: sparse.csr_matrix, labels: Floats) -> None:
     predictions = np.random.default_rng(0).dirichlet(np.ones(3), W.shape[0])
     dense = W.toarray() / W.toarray().sum(1, keepdims=True)
-    known = labels.any(1)
+    known = np.asarray(labels.any(1))
     start = np.where(known[:, None], labels, predictions)
     expected = start
     for _ in range(10):
