@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cclp.commands.train import make_config
-from cclp.data.load import Kind
+from cclp.data.dataset import Kind
 from cclp.runs.upgrade import upgrade_config, upgrade_recipe, upgrade_result
 from cclp.training.config import Config
 from cclp.training.recipe import RECIPES, Recipe, make_recipe

@@ -454,7 +454,9 @@ def test_statistics_are_recalibrated_before_evaluations(tmp_path: Path) -> None:
 def test_cclp_is_the_papers_method_under_the_fast_recipe_too(tmp_path: Path) -> None:
     """No pseudo-labels and no warm-up: the recipe's settings for them change nothing."""
     photos = own_folder(tmp_path / "photos", labeled=6, unlabeled=6)
-    options = {"image_size": 8, "max_steps": 4, "per_class": 2, "unlabeled_batch": 4}
+    options: dict[str, Any] = {
+        "image_size": 8, "max_steps": 4, "per_class": 2, "unlabeled_batch": 4,
+    }  # fmt: skip
     config = make_config(str(photos), recipe="fast", method="cclp", **options)
     warmup = config.recipe.settings["graph_pseudo_label"]
     assert warmup["supervised_warmup"] == 0.5

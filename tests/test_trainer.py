@@ -248,11 +248,11 @@ def test_randomness_is_a_function_of_seed_step_and_rank() -> None:
 
 
 def test_the_callers_random_numbers_are_not_touched() -> None:
-    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[union-attr, index]
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index]
     with own_randomness():
         make_trainer().step(0)
     assert torch.equal(torch.get_rng_state(), before[0])
-    assert np.random.get_state()[1].tolist() == before[1]  # type: ignore[union-attr, index]
+    assert np.random.get_state()[1].tolist() == before[1]  # type: ignore[index]
 
 
 def test_a_state_of_another_network_does_not_fit() -> None:
@@ -292,8 +292,9 @@ def test_labeled_batch_limits_the_labeled_samples(most: int, classes: int, per_c
     trainer = make_trainer(labeled_batch=most)
     drawn = [trainer.step(step).labels for step in range(3)]
     for labels in drawn:
-        assert sorted(labels.bincount()[labels.unique()].tolist()) == [per_class] * classes
-    assert len(torch.cat(drawn).unique()) == 10  # classes take turns
+        counts = [count for count in labels.bincount().tolist() if count]
+        assert counts == [per_class] * classes
+    assert len(set(torch.cat(drawn).tolist())) == 10  # classes take turns
     assert trainer.samples(5) == 5 * (classes * per_class + 30)
 
 
@@ -328,11 +329,11 @@ def test_a_step_has_the_pseudo_labels_of_its_samples() -> None:
     for step in range(5):
         trainer.step(step)
     warmup, *counted, over, _ = spy.steps
-    for step, number in zip(counted, (1, 2), strict=True):
-        assert step.pseudo_labels is not None
+    for seen, number in zip(counted, (1, 2), strict=True):
+        assert seen.pseudo_labels is not None
         expected = labels[trainer.batches(number).unlabeled]
-        np.testing.assert_array_equal(step.pseudo_labels.numpy(), expected)
-        assert step.pseudo_label_weight == 1 - number / 3
+        np.testing.assert_array_equal(seen.pseudo_labels.numpy(), expected)
+        assert seen.pseudo_label_weight == 1 - number / 3
     for without in (warmup, over):
         assert (without.pseudo_labels, without.pseudo_label_weight) == (None, 0.0)
     assert [step.progress for step in spy.steps] == [0.0, 0.2, 0.4, 0.6, 0.8]
@@ -371,8 +372,8 @@ def test_recalibrated_statistics_are_of_the_current_weights() -> None:
     after = copied(trainer)
     moved = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}
     assert moved == {name for name in after if "running" in name or "num_batches" in name}
-    norm = trainer.objective.net.features[3]  # type: ignore[index]
-    linear = trainer.objective.net.features[2]  # type: ignore[index]
+    norm = trainer.objective.net.features[3]
+    linear = trainer.objective.net.features[2]
     x = trainer.objective.inputs(torch.tensor(DATA.train_x)).flatten(1)
     torch.testing.assert_close(norm.running_mean, linear(x).mean(0), rtol=1e-4, atol=1e-5)
     assert norm.momentum == 0.01
