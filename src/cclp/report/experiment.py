@@ -164,5 +164,5 @@ def _read(out: Path) -> dict[str, Any]:
     if name not in EXPERIMENTS:
         raise ValueError(f"{out} holds {name!r}, an experiment that cannot be drawn here")
     if not content["claims"] and name not in TABLES:
-        raise ValueError(f"{out} is unfinished: go on with cclp reproduce {name} --out {out}")
+        raise ValueError(f"{out} is unfinished: resume with cclp reproduce {name} --out {out}")
     return content
