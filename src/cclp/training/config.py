@@ -88,9 +88,6 @@ class Config:
         for name in self.settings:
             if name not in parts:
                 raise ValueError(f"settings has {name!r}, but the method is {self.method!r}")
-        similarity = self.method_settings.get("cclp", {}).get("similarity", "dot")
-        if "bandwidth" in self.settings.get("cclp", {}) and similarity != "euclidean":
-            raise ValueError(f"bandwidth of cclp has no effect with similarity {similarity!r}")
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("accelerator", self.accelerator, ACCELERATORS)
         check_choice("graph", self.graph, GRAPHS)
@@ -117,6 +114,9 @@ class Config:
                 raise ValueError(
                     f"{name} has no effect with method {self.method!r}: it is of {owner}"
                 )
+        similarity = self.method_settings.get("cclp", {}).get("similarity", "dot")
+        if "bandwidth" in self.settings.get("cclp", {}) and similarity != "euclidean":
+            raise ValueError(f"bandwidth of cclp has no effect with similarity {similarity!r}")
 
     @property
     def method_settings(self) -> Settings:
