@@ -30,7 +30,8 @@ from cclp.training.callbacks import (
 )
 from cclp.training.config import Config
 from cclp.training.evaluation import evaluation_set
-from cclp.training.machine import environment, keep_memory
+from cclp.training.machine import environment
+from cclp.training.memory import keep_memory
 from cclp.training.trainer import Trainer
 
 

@@ -125,7 +125,7 @@ class Config:
             name: {**self.recipe.settings.get(name, {}), **self.settings.get(name, {})}
             for name in method_parts(self.method)
         }
-        if self.graph == "global":
+        if self.graph == "global" and "cclp" in merged:
             merged["cclp"]["gather"] = True
         return merged
 

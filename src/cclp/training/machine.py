@@ -1,10 +1,8 @@
 """What this machine is, and the precision that is fastest on it."""
 
-import ctypes
 import logging
 import os
 import platform
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +16,6 @@ from cclp.training.amx import avoid_broken_amx
 from cclp.training.processes import PATIENCE, launched_here
 
 FabricPrecision = Literal["bf16-mixed", "32-true"]
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
 def has_bfloat16(device: torch.device) -> bool:
@@ -58,18 +55,6 @@ def fabric_precision(precision: str, device: torch.device) -> FabricPrecision:
     """Fabric's name for "bf16", "32" or "auto"."""
     wanted = has_bfloat16(device) if precision == "auto" else precision == "bf16"
     return "bf16-mixed" if wanted else "32-true"
-
-
-def keep_memory() -> None:
-    """Let the process keep the memory that tensors give back, for those of the next step.
-
-    Large ones would be had from the system each time, as pages that have to be cleared first: on a
-    CPU that is a tenth of a step. Elsewhere than with glibc nothing is changed.
-    """
-    with suppress(OSError):
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(_MMAP_MAX, 0)
-        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def make_fabric(
