@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from cclp.training.loop import Objective, make_optimizer, reseed, set_up, train_steps
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
@@ -20,6 +19,7 @@ from cclp.methods import make_methods
 from cclp.methods.base import Method, Step
 from cclp.nets import mlp, mnist_net
 from cclp.nets.registry import make_net
+from cclp.training.loop import Objective, make_optimizer, reseed, set_up, train_steps
 from cclp.training.recipe import make_recipe
 
 DATA = load("digits")
