@@ -63,7 +63,7 @@ def test_images_are_compared_by_distortion_in_both_directions(
     candidates = distance.argsort(1, kind="stable")[:, :32]
     to, of = distortion_distances(images.all, images.chosen, candidates)
     for near, expected in ((there, to), (back, of), (mean, (to + of) / 2)):
-        nearest = np.asarray(np.sort(expected, 1)[:, :5], np.float64)
+        nearest = np.sort(np.asarray(expected), 1)[:, :5]
         np.testing.assert_allclose(near.distances, nearest, rtol=1e-6)
     assert (there.distances != back.distances).any()
 
