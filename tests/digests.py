@@ -73,7 +73,8 @@ def _recipes(folder: Path) -> dict[str, str]:
     for name, data, channels in cases:
         path = _images(folder / f"images-{channels}.npz", channels)
         recipe = make_recipe(name, data, kind="images")
-        recipe = replace(recipe, max_steps=12, per_class=2, unlabeled_batch=16)
+        per_class, unlabeled = (2, 16) if name == "fast" else (1, 6)  # larger networks
+        recipe = replace(recipe, max_steps=12, per_class=per_class, unlabeled_batch=unlabeled)
         for method in ("cclp", "supervised") if name == "fast" else ("cclp",):
             out = folder / f"{name}-{data}-{method}"
             used = recipe.method if method == "cclp" else method
@@ -111,7 +112,9 @@ def _estimators() -> dict[str, str]:
     X, truth = X[:300], truth[:300]
     y = truth.copy()
     y[60:] = -1
-    plain: dict[str, Any] = {"max_iter": 12, "random_state": 0, "device": "cpu"}
+    plain: dict[str, Any] = {
+        "max_iter": 12, "batch_size": (2, 60), "random_state": 0, "device": "cpu",
+    }  # fmt: skip
     cases: dict[str, dict[str, Any]] = {
         "default": {},
         "early stopping": {"early_stopping": True},

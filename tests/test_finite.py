@@ -54,7 +54,9 @@ LAYOUTS: dict[str, tuple[Tensor, list[int]]] = {
 def test_loss_and_gradient_are_finite(layout: str, similarity: str, dtype: torch.dtype) -> None:
     unit, classes = LAYOUTS[layout]
     labels = torch.tensor(classes)
-    chains = ((1, "harmonic"), (3, "harmonic"), (20, "harmonic"), (3, "symmetric"))
+    chains = [(3, "harmonic")]
+    if dtype in (torch.float64, torch.float32):  # others are computed in float32
+        chains += [(1, "harmonic"), (20, "harmonic"), (3, "symmetric")]
     for norm, (steps, propagation) in itertools.product((1e-6, 1.0, 100.0, 1e4), chains):
         z = (norm * unit).to(dtype).requires_grad_()
         loss = cclp.cclp_loss(
