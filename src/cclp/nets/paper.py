@@ -13,6 +13,7 @@ def mnist_net(num_classes: int = 10, in_channels: int = 1, width: int = 32) -> N
     a step takes about a third of the time.
 
     Examples:
+        >>> import torch
         >>> net = mnist_net().eval()
         >>> net.features(torch.zeros(2, 1, 28, 28)).shape
         torch.Size([2, 128])
@@ -39,6 +40,7 @@ def svhn_net(num_classes: int = 10, in_channels: int = 3, image_size: int = 32) 
     fewer than 64 x 64 pixels. Images must be of 4 x 4 pixels or more.
 
     Examples:
+        >>> import torch
         >>> net = svhn_net(image_size=96).eval()
         >>> net.features(torch.zeros(2, 3, 96, 96)).shape
         torch.Size([2, 128])

@@ -34,6 +34,7 @@ def small_net(
     Images must be of 2 to the power of ``poolings`` + 2 ``margin`` pixels a side or more.
 
     Examples:
+        >>> import torch
         >>> net = small_net().eval()
         >>> net.features(torch.zeros(2, 3, 32, 32)).shape
         torch.Size([2, 96])
