@@ -38,7 +38,7 @@ docs: $(VENV)/installed
 dist: $(VENV)/installed
 	$(BIN)/hatchling build
 
-# Half an hour: 10,000 damaged files of each kind. make test reads 300 of each.
+# Some minutes: 10,000 damaged files of each kind. make test reads 300 of each.
 fuzz: $(VENV)/installed
 	$(BIN)/python -m tests.fuzz --docs docs/reliability.md
 

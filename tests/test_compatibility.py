@@ -6,7 +6,6 @@ clones, a pipeline and a search over the estimator's own settings in ``test_skle
 processes in ``test_processes.py``; ``cclp export`` of a run in ``test_export.py``.
 """
 
-import os
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -78,17 +77,11 @@ def trained(step: Step) -> tuple[Net, list[float]]:
     return net, [step(net, optimizer, *batch(k)).item() for k in range(4)]
 
 
-inductor = pytest.mark.skipif(
-    "CCLP_INDUCTOR" not in os.environ, reason="inductor compiles for a minute: CCLP_INDUCTOR=1"
-)
-
-
 @torch_own
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=inductor)])
-def test_a_compiled_step_trains_alike(backend: str) -> None:
+def test_a_compiled_step_trains_alike() -> None:
     """Network, cross entropy and CCLP in one graph."""
     torch._dynamo.reset()
-    compiled = torch.compile(total_loss, fullgraph=True, backend=backend)
+    compiled = torch.compile(total_loss, fullgraph=True)
     net, losses = trained(make_step(compiled))
     expected_net, expected = trained(plain_step)
     assert losses == pytest.approx(expected, rel=1e-4)
