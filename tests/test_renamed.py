@@ -55,3 +55,7 @@ def test_reproduce_keeps_its_own_labels(capsys: pytest.CaptureFixture[str]) -> N
     line = refusal(capsys, "reproduce", "table1", "--labels", "nonsense")
     assert "--num-labels" not in line
     assert "few" in line
+
+
+def test_a_renamed_recipe_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "recipe digits is now short" in refusal(capsys, "train", "digits", "--recipe", "digits")

@@ -8,6 +8,7 @@ import click
 
 from cclp.checks import check_integer
 from cclp.commands.options import (
+    RecipeName,
     Weight,
     data_dir_option,
     image_size_option,
@@ -40,7 +41,7 @@ from cclp.training.recipe import RECIPES, Setting
 @num_labels_option
 @click.option(
     "--recipe",
-    type=click.Choice(list(RECIPES)),
+    type=RecipeName(list(RECIPES)),
     help="Of all runs, as in cclp train; its method is not used.  [default: short]",
 )
 @max_steps_option

@@ -45,6 +45,15 @@ class MethodSetting(click.ParamType):  # type: ignore[type-arg]
         return method, name, text
 
 
+class RecipeName(click.Choice):  # type: ignore[type-arg]
+    """The name of a recipe."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == "digits":
+            self.fail("recipe digits is now short", param, ctx)
+        return str(super().convert(value, param, ctx))
+
+
 class LabelCount(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
     """A number of labels, or all of them."""
 

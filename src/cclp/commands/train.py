@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from cclp.checks import refuse_options
 from cclp.commands.options import (
+    RecipeName,
     Weight,
     choice_option,
     data_dir_option,
@@ -51,7 +52,7 @@ RESUME_TAKES = ("data_dir", "net", "method")
 )
 @click.option(
     "--recipe",
-    type=click.Choice(list(RECIPES)),
+    type=RecipeName(list(RECIPES)),
     help="paper: the authors' settings. short: their nets on a short one-cycle schedule. fast: for "
     "images, your own and published ones with few labels, cclp+graph_pseudo_label with a small net "
     "and augmentation; else as short.  [default: short with a net of your own, else fast]",
