@@ -31,8 +31,7 @@ from cclp.experiments.study import Cell, train_cells
 from cclp.files import check_marks, write_between, write_bytes, write_json
 from cclp.progress import Reporter, make_reporter
 from cclp.report.figures import house_style, plain, png
-from cclp.runs.directory import Metrics
-from cclp.runs.record import read_json
+from cclp.runs.record import read_json, read_metrics
 from cclp.runs.upgrade import upgrade_result
 from cclp.training.config import Config
 from cclp.training.recipe import Recipe, make_recipe
@@ -141,7 +140,7 @@ def train_missing(
         if ended.problem is not None:
             raise FloatingPointError(f"{ended.cell.name}: {ended.problem}")
         run = work / ended.cell.name
-        lines = [line for line in Metrics(run / "metrics.jsonl").lines() if "error" in line]
+        lines = [line for line in read_metrics(run) if "error" in line]
         course = [[line["step"], round(line["seconds"], 1), line["error"]] for line in lines]
         result = {"variant": missing[run.name][0], **read_json(run, "result.json")}
         write_json(folder / f"{run.name}.json", {**result, "course": course})

@@ -2,8 +2,8 @@
 
 ``python -m tests.digests`` prints them as JSON; ``--write`` records them in digests.json. Results
 differ between instruction sets, so the whole process keeps to those that all x86-64 machines of the
-last ten years have (:data:`COMMON`), with one thread. oneDNN is off: it chooses the order of its sums
-by the sizes of the caches. MKL promises the same bits on all processors in its mode COMPATIBLE.
+last ten years have (:data:`COMMON`), with one thread. oneDNN is off: it chooses the order of its
+sums by the sizes of the caches. MKL promises the same bits on all processors in mode COMPATIBLE.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def digests() -> dict[str, str]:
     """Of this process: must have been started with :data:`COMMON`."""
     import torch
 
-    torch.backends.mkldnn.set_flags(_enabled=False)
+    torch.backends.mkldnn.set_flags(_enabled=False)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder:
         os.environ["CCLP_DATA"] = folder
         return {**_recipes(Path(folder)), **_methods(Path(folder)), **_estimators()}

@@ -37,8 +37,7 @@ from cclp.pseudo_labels.features import read_features
 from cclp.report.experiment import make_experiment_page
 from cclp.report.page import make_report
 from cclp.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from cclp.runs.directory import Metrics
-from cclp.runs.record import read_config
+from cclp.runs.record import read_config, read_metrics
 from cclp.runs.start import train
 from cclp.training.machine import environment
 from tests.runs import cifar, idx, npz, png, svhn, tiny_config
@@ -124,7 +123,7 @@ def _of_a_run(out: Path) -> dict[str, Target]:
         make_report([out])
 
     def metrics() -> None:
-        Metrics(out / "metrics.jsonl").lines()
+        read_metrics(out)
         make_report([out])
 
     checkpoints = out.with_name("checkpoint")

@@ -23,8 +23,7 @@ from cclp.experiments.study import Cell, run_study
 from cclp.files import write_bytes, write_json
 from cclp.methods import check_methods, file_name, method_parts
 from cclp.progress import Reporter
-from cclp.runs.directory import Metrics
-from cclp.runs.record import read_json
+from cclp.runs.record import read_json, read_metrics
 from cclp.runs.upgrade import upgrade_config
 from cclp.training.config import Config
 
@@ -139,7 +138,7 @@ def _row(method: str, outcomes: dict[str, Record], runs: Path) -> Row:
         line["step_seconds"]
         for name, outcome in mine.items()
         if outcome["problem"] is None
-        for line in Metrics(runs / name / "metrics.jsonl").lines()
+        for line in read_metrics(runs / name)
     ]
     return Row(method, dict(errors), statistics.median(seconds) if seconds else None)
 

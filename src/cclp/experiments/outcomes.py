@@ -5,8 +5,7 @@ from typing import Any
 
 from cclp.experiments.folder import damage_named
 from cclp.experiments.study import DIVERGED, read_problem
-from cclp.runs.record import read_config, read_json
-from cclp.runs.upgrade import upgrade_result
+from cclp.runs.record import read_config, read_result
 
 Record = dict[str, Any]
 
@@ -32,20 +31,13 @@ def read_outcome(run: Path) -> Record | None:
     Raises:
         ValueError: if it is not a run directory, or a file of it is damaged.
     """
-    finished = (run / "result.json").exists()
-    if not finished and not (run / DIVERGED).exists():
+    result = read_result(run)
+    if result is None and not (run / DIVERGED).exists():
         return None
     about, config = read_config(run)
-    result: Record = {}
-    if finished:
-        with damage_named(run / "result.json"):
-            result = upgrade_result(read_json(run, "result.json"))
-            result = {name: result[name] for name in ("error", "seconds", "environment")} | {
-                "decisions": result.get("decisions", {})
-            }
     with damage_named(run / "config.json"):
         return {
-            "error": None,
+            "error": None if result is None else result.error,
             "data": config.data,
             "verified": about["data"]["verified"],
             "num_labels": config.num_labels,
@@ -53,10 +45,9 @@ def read_outcome(run: Path) -> Record | None:
             "settings": config.method_settings,
             "seed": config.seed,
             "recipe": config.recipe.to_json(),
-            "decisions": {},
+            "decisions": {} if result is None else result.decisions,
             "precision": config.precision,
-            "environment": about["environment"],
-            "seconds": None,
-            "problem": None if finished else read_problem(run),
-            **result,
+            "environment": about["environment"] if result is None else result.environment,
+            "seconds": None if result is None else result.seconds,
+            "problem": read_problem(run) if result is None else None,
         }

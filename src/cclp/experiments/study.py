@@ -11,8 +11,7 @@ from typing import NamedTuple, TypeVar
 from cclp.experiments.settings import differences
 from cclp.files import write_json
 from cclp.progress import Reporter
-from cclp.runs.directory import Metrics
-from cclp.runs.record import read_config, read_json
+from cclp.runs.record import read_config, read_json, read_metrics
 from cclp.training.config import Config
 from cclp.user_code import is_user_code
 
@@ -54,7 +53,7 @@ def steps_done(runs: Path, cell: Cell) -> int:
     """How many steps of a run are logged."""
     if not unfinished(runs, [cell]):
         return cell.max_steps
-    lines = Metrics(runs / cell.name / "metrics.jsonl").lines()
+    lines = read_metrics(runs / cell.name)
     return int(lines[-1]["step"]) if lines else 0
 
 

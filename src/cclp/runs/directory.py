@@ -30,20 +30,6 @@ class Metrics:
         with trouble_named(self.path), self.path.open("a") as file:
             file.write(json.dumps(plain) + "\n")
 
-    def lines(self) -> list[dict[str, Any]]:
-        """All whole lines so far.
-
-        Raises:
-            ValueError: if one of them is damaged.
-        """
-        if not self.path.exists():
-            return []
-        lines = self.path.read_bytes().splitlines(keepends=True)
-        try:
-            return [parse_json(line) for line in lines if line.endswith(b"\n")]
-        except ValueError as error:
-            raise ValueError(f"{self.path} is damaged: {error}") from None
-
     def sync(self) -> None:
         """To the disk, so that a checkpoint never outlives the lines before it."""
         if self.path.exists():
