@@ -107,7 +107,7 @@ def test_default_directory_names_the_run(tmp_path: Path, monkeypatch: pytest.Mon
         ("train --num-labels 3", "labels must be from 10 (one per class) to 1347 (all), got 3"),
         ("train --num-labels 1", "labels must be at least 2"),
         ("train --recipe paper", "recipe 'paper' is for mnist, svhn and cifar10"),
-        ("train mnist --recipe digits", "'digits' is not one of"),
+        ("train mnist --recipe fsat", "'fsat' is not one of"),
         ("train mnist --quiet", "mnist: could not fetch train-images-idx3-ubyte"),
         ("train mnist --quiet --data-dir nowhere", "could not fetch train-images-idx3-ubyte"),
         ("train --max-steps 0", "max_steps must be at least 1"),
