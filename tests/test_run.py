@@ -482,3 +482,29 @@ def test_cclp_is_the_papers_method_under_the_fast_recipe_too(tmp_path: Path) -> 
     assert result["decisions"]["pseudo_labels"] is not None
     assert messages.infos != []
     assert "graph_pseudo_label" in metrics(tmp_path / "fast")[-1]
+
+
+def test_an_unfinished_run_of_version_0_1_is_refused(tmp_path: Path) -> None:
+    """Its checkpoints hold pseudo-labels under another name: they would be lost in silence."""
+    recorded = Path(__file__).parents[1] / "results/table1/runs/mnist-100-lba-seed0/config.json"
+    (tmp_path / "config.json").write_bytes(recorded.read_bytes())
+    with pytest.raises(ValueError, match=r"was begun by version 0\.1: resume it with that version"):
+        resume(tmp_path)
+
+
+def test_a_users_own_method_is_made_once_for_its_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("counted.py").write_text(
+        "from cclp.methods.base import Method\n"
+        "class Counted(Method):\n"
+        "    def __init__(self, num_classes):\n"
+        "        super().__init__()\n"
+        "        with open('made.txt', 'a') as file:\n"
+        "            file.write(f'{num_classes} ')\n"
+        "    def forward(self, step):\n"
+        "        return {}\n"
+    )
+    train(tiny_config(max_steps=1, method="counted:Counted"), tmp_path / "run")
+    assert Path("made.txt").read_text() == "10 "

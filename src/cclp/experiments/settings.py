@@ -2,10 +2,10 @@
 
 import inspect
 from dataclasses import fields
-from importlib import import_module
 from typing import Any
 
-from cclp.methods import METHODS
+import cclp
+from cclp.methods import METHODS, method_class
 from cclp.training.config import Config
 from cclp.training.recipe import Settings
 
@@ -16,10 +16,8 @@ def defaults(method: str) -> dict[str, Any]:
     """Settings of a method that are not given; of a user's own method none are known."""
     if method not in METHODS:
         return {}
-    module, name = METHODS[method].split(":")
-    if method == "cclp":  # it hands its settings on
-        module, name = "cclp.loss.cclp", "CCLPLoss"
-    parameters = inspect.signature(getattr(import_module(module), name)).parameters.values()
+    made = cclp.CCLPLoss if method == "cclp" else method_class(method)  # it hands its settings on
+    parameters = inspect.signature(made).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 

@@ -62,6 +62,26 @@ def file_name(name: str) -> str:
     return name.replace(":", "-").replace("/", "-")
 
 
+def method_class(name: str) -> Any:
+    """The class of a name in :data:`METHODS`."""
+    module, attribute = METHODS[name].split(":")
+    return getattr(import_module(module), attribute)
+
+
+def check_settings(name: str, settings: Mapping[str, Mapping[str, Any]]) -> None:
+    """Make sure that methods of :data:`METHODS` take their settings; the user's own are not made.
+
+    Args:
+        name: see :func:`method_parts`.
+        settings: keyword arguments of each method, by its name.
+
+    Raises:
+        ValueError: if not.
+    """
+    own = [part for part in method_parts(name) if part in METHODS]
+    make_methods("+".join(own) or "supervised", 2, settings)
+
+
 def make_methods(
     name: str, num_classes: int, settings: Mapping[str, Mapping[str, Any]]
 ) -> list["Method"]:
@@ -80,10 +100,8 @@ def make_methods(
     made = []
     for part in ["supervised", *method_parts(name)]:
         if part in METHODS:
-            module, attribute = METHODS[part].split(":")
-            method = getattr(import_module(module), attribute)
             try:
-                made.append(method(num_classes, **settings.get(part, {})))
+                made.append(method_class(part)(num_classes, **settings.get(part, {})))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"settings of {part}: {error}") from None
             continue

@@ -32,14 +32,6 @@ class Checkpoint(NamedTuple):
     tensors: dict[str, Tensor]
     info: dict[str, Any]
 
-    def part(self, prefix: str) -> dict[str, Tensor]:
-        """Tensors whose names begin with ``prefix``, without it."""
-        return {
-            name.removeprefix(prefix): tensor
-            for name, tensor in self.tensors.items()
-            if name.startswith(prefix)
-        }
-
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, then remove all but it and the one before.

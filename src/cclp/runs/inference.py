@@ -23,6 +23,7 @@ from cclp.training.config import Config
 from cclp.training.evaluation import EvaluationSet, error_rate, evaluation_set, run_net
 from cclp.training.machine import make_fabric
 from cclp.training.objective import Objective
+from cclp.training.trainer import tensors_below
 from cclp.user_code import confirm_named
 
 
@@ -92,11 +93,10 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
         raise ValueError(f"{out} has no checkpoint yet: resume it with cclp train --resume")
     fabric = make_fabric("auto", config.precision)  # before the user's own net is tried
     try:
-        normalizer = ZScore(**checkpoint.part("objective.normalizer."))
+        tensors, network = checkpoint.tensors, checkpoint.info.get("network", "net")
+        normalizer = ZScore(**tensors_below(tensors, "objective.normalizer."))
         objective = Objective(normalizer, make_net(net, spec.shape, spec.num_classes), [])
-        objective.net.load_state_dict(
-            checkpoint.part(f"objective.{checkpoint.info.get('network', 'net')}.")
-        )
+        objective.net.load_state_dict(tensors_below(tensors, f"objective.{network}."))
     except (RuntimeError, TypeError) as error:
         raise does_not_fit(out, checkpoint, error) from None
     objective.to(fabric.device)

@@ -164,7 +164,7 @@ class Run:
                 f"{self.out}: the labeled set recorded in config.json cannot be drawn again by "
                 f"this version of numpy ({np.__version__})"
             )
-        recorded = about.get("pseudo_label_features", about.get("prior_features"))
+        recorded = about.get("pseudo_label_features")
         if self.features_digest is not None and self.features_digest != recorded:
             raise ValueError(
                 f"pseudo_label_features {self.config.pseudo_label_features} has changed since the "

@@ -19,7 +19,7 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from cclp.methods import make_methods, method_parts
+from cclp.methods import check_settings, method_parts
 from cclp.progress import Reporter
 from cclp.runs.callbacks import digest_of_config
 from cclp.runs.checkpoint import load_checkpoint
@@ -91,7 +91,7 @@ def train(
         report.warn(
             "Restarts by torchrun are likely to fail: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1."
         )
-    make_methods(config.method, 2, config.method_settings)  # wrong ones, before data are fetched
+    check_settings(config.method, config.method_settings)  # before data are fetched
     fabric = _fabric(config)
     begun = _begun_before(out, config) if fabric.is_global_zero else None
     with launched(fabric):
@@ -129,8 +129,7 @@ def resume(
     if finished is not None:
         report.warn(f"{out} is finished: nothing to resume.")
         return finished
-    if is_old(read_json(out, "config.json")["config"]["recipe"]):
-        raise ValueError(f"{out} was begun by version 0.1: resume it with that version")
+    _check_version(out)
     config = replace(
         config,
         method=confirm_named("method", config.method, method),
@@ -207,7 +206,18 @@ def _begun_before(out: Path, config: Config) -> dict[str, Any] | None:
     held_out = recorded.held_out if config.held_out is None else config.held_out
     if recorded != replace(config, held_out=held_out):
         check_new(out)  # it is not
+    _check_version(out)
     return about
+
+
+def _check_version(out: Path) -> None:
+    """Refuse to resume what version 0.1 has begun: its checkpoints are others.
+
+    Raises:
+        ValueError: for such a run.
+    """
+    if is_old(read_json(out, "config.json")["config"]["recipe"]):
+        raise ValueError(f"{out} was begun by version 0.1: resume it with that version")
 
 
 def _result_of(out: Path) -> dict[str, Any] | None:

@@ -180,23 +180,19 @@ class GraphPseudoLabels(Callback):
         self.labeler, self.report = labeler, report
         self.schedule: PseudoLabelSchedule = labeler.schedule
         self.refresh_steps: frozenset[int] = frozenset()
-        self.found = start
-
-    @property
-    def decision(self) -> Decision:
-        """About the use of pseudo-labels; empty before there is one."""
-        return Decision() if self.found is None else self.found.decision
+        self.start = start
+        self.decision = Decision()  # about the use of pseudo-labels, once there is one
 
     def on_start(self, trainer: "Trainer") -> None:
-        if self.found is None:
+        start, self.start = self.start, None  # the trainer has the labels from here on
+        if start is None:
             first = trainer.fabric.is_global_zero
-            self.found = trainer.fabric.broadcast(self.labeler.start() if first else None)
-        assert self.found is not None
-        labels, decision = self.found
-        self.schedule = self.labeler.schedule.decided(decision)
+            start = trainer.fabric.broadcast(self.labeler.start() if first else None)
+        assert start is not None
+        trainer.pseudo_labels, self.decision = start
+        self.schedule = self.labeler.schedule.decided(self.decision)
         self.refresh_steps = self.schedule.refresh_steps
         trainer.warmup_steps = self.schedule.warmup_steps
-        trainer.pseudo_labels = labels
         trainer.pseudo_label_weight = self.schedule.weight
 
     def on_step(self, trainer: "Trainer", result: "StepResult") -> None:
@@ -214,4 +210,3 @@ class GraphPseudoLabels(Callback):
         changed = int((labels.argmax(1) != trainer.pseudo_labels.argmax(1)).sum())
         self.report.info(f"Pseudo-labels refreshed from the classifier: {changed} samples change.")
         trainer.pseudo_labels = labels
-        self.found = Start(labels, self.decision)

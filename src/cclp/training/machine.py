@@ -73,7 +73,8 @@ def make_fabric(
         ValueError: if this machine has not got so many.
     """
     device = find_device(accelerator)
-    avoid_broken_amx()
+    if device.type == "cpu":
+        avoid_broken_amx()
     here = devices if devices == 1 else launched_here() or devices
     # It announces the precision and the processes on standard error, even if we are to be quiet.
     logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)

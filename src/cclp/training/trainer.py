@@ -234,7 +234,7 @@ class Trainer:
     def load_state(self, done: int, tensors: dict[str, Tensor]) -> None:
         """Resume after ``done`` steps with the tensors of :meth:`state`."""
         self.done = done
-        self.objective.load_state_dict(_part(tensors, "objective."))
+        self.objective.load_state_dict(tensors_below(tensors, "objective."))
         for name, parameter in self.objective.named_parameters():
             self.adam.state[parameter] = {
                 key: (
@@ -242,10 +242,10 @@ class Trainer:
                     if value.shape == parameter.shape
                     else value
                 )
-                for key, value in _part(tensors, f"adam.{name}.").items()
+                for key, value in tensors_below(tensors, f"adam.{name}.").items()
             }
 
 
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def tensors_below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Tensors whose names begin with ``prefix``, without it."""
     return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
