@@ -184,6 +184,7 @@ def test_damage_is_named(tmp_path: Path, name: str, content: bytes) -> None:
         ("result.json", {"error": 1.5}),
         ("result.json", {"error": float("nan")}),
         ("result.json", {"evaluated_on": "the moon"}),
+        ("result.json", {"evaluated_on": "labeled"}),
         ("result.json", {"num_samples": "many"}),
         ("result.json", {"restarts": -1}),
         ("result.json", {"environment": {"versions": 3}}),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cclp.checks import check_choice, check_integer, check_number
-from cclp.data.splits import SOURCES, Source
+from cclp.data.splits import Source
 from cclp.files import parse_json
 from cclp.runs.arrays import Embedding, Ints, Predictions, read_embedding, read_predictions
 from cclp.runs.upgrade import upgrade_config, upgrade_result
@@ -19,6 +19,7 @@ from cclp.training.config import Config
 from cclp.training.recipe import Recipe, Settings, checked_settings
 
 Environment = dict[str, dict[str, Any]]
+EVALUATED_ON = ("test", "held_out")  # "labeled" is what cclp evaluate may measure
 _AT_LEAST_0 = ("step", "error", "seconds", "step_seconds")  # of the metrics
 
 
@@ -62,7 +63,7 @@ class Result:
         if self.error is not None:
             check_number("error", self.error, least=0, most=1)
         if self.evaluated_on is not None:
-            check_choice("evaluated_on", self.evaluated_on, tuple(SOURCES))
+            check_choice("evaluated_on", self.evaluated_on, EVALUATED_ON)
         for name in ("num_samples", "num_labels", "seed", "restarts"):
             check_integer(name, getattr(self, name), least=0)
         check_number("seconds", self.seconds, least=0)
