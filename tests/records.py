@@ -18,7 +18,7 @@ HEALTHY = {
     "smallest_class_mass": 0.8,
     "largest_class_mass": 1.25,
     "largest_excess": 0.0,
-    "row_sum_error": 1e-15,
+    "moves_to_label": 12.0,
     "distance_to_ideal": 0.04,
 }
 

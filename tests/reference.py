@@ -191,8 +191,11 @@ def cclp_as_printed(
 def cclp_as_released(
     Z_L: Array, Y_L: Array, Z_U: Array, steps: int, **similarity_options: Any
 ) -> float:
-    """What the authors' TensorFlow code computes: smoothed H, two offsets, factor 1 / (S N)."""
-    Z = np.concatenate([Z_L, Z_U])
+    """What the authors' TensorFlow code computes: smoothed H, two offsets, factor 1 / (S N).
+
+    A single unlabeled sample is dropped.
+    """
+    Z = np.concatenate([Z_L, Z_U] if len(Z_U) > 1 else [Z_L])
     n, eps = len(Z), 1e-5
     H = eps / n + (1 - eps) * transition_matrix(similarity(Z, **similarity_options))
     Phi = np.concatenate([Y_L, propagate(H, Y_L)])

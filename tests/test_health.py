@@ -22,7 +22,7 @@ def test_healthy_batch() -> None:
     assert health.smallest_class_mass == pytest.approx(1, rel=1e-5)
     assert health.largest_class_mass == pytest.approx(1, rel=1e-5)
     assert health.largest_excess == 0
-    assert health.row_sum_error < 1e-12
+    assert 1 <= health.moves_to_label < 10
     assert health.distance_to_ideal == pytest.approx(0, abs=1e-4)
     assert health.warnings() == []
     assert all(isinstance(value, float) for value in health)
@@ -100,7 +100,7 @@ def test_unreachable_points_warn() -> None:
     axes = 30 * torch.eye(3)
     group = axes[2] + 0.1 * torch.randn(20, 3, generator=generator)
     health = cclp.graph_health(axes[:2], torch.tensor([0, 1]), group, num_classes=2)
-    assert health.row_sum_error > 1e-8
+    assert health.moves_to_label == 1e18
     assert "unreachable" in codes(health)
 
 
@@ -109,7 +109,7 @@ def test_single_class_and_absent_classes_are_fine() -> None:
     health = cclp.graph_health(*batch[:3], num_classes=7)
     assert health.smallest_class_mass == pytest.approx(1, rel=1e-5)
     one = cclp.graph_health(batch.z_labeled[::2], torch.zeros(3).long(), None, num_classes=2)
-    assert (one.smallest_class_mass, one.posterior_entropy, one.row_sum_error) == (1.0, 0.0, 0.0)
+    assert (one.smallest_class_mass, one.posterior_entropy, one.moves_to_label) == (1.0, 0.0, 0.0)
     assert one.warnings() == []
 
 

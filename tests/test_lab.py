@@ -300,9 +300,9 @@ def test_the_summary_has_the_limits_and_codes_of_the_diagnostics(half_a_run: Pat
     charts = {chart["title"]: chart for chart in summary["charts"]}
     assert [chart["limit"] for chart in charts.values() if chart["limit"] is not None] == [
         LIMITS[name]
-        for name in ("self_transition", "posterior_entropy", "largest_excess", "row_sum_error")
+        for name in ("self_transition", "posterior_entropy", "largest_excess", "moves_to_label")
     ]
-    assert [title for title, chart in charts.items() if chart["log"]] == ["Row-sum error"]
+    assert [title for title, chart in charts.items() if chart["log"]] == ["Moves to a label"]
     assert charts["Error, %"]["lines"] == [{"name": "error", "x": [6], "y": [50.0]}]
     assert [warning["code"] for warning in summary["warnings"]] == ["uncertain"]
     assert (summary["step"], summary["max_steps"], summary["finished"]) == (6, 12, False)

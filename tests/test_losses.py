@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import cclp
 from tests import reference
@@ -333,6 +334,24 @@ def test_functional_second_derivatives_are_refused() -> None:
 # --- dtypes, autocast, compile, meta ---
 
 
+@pytest.mark.parametrize("apart", [1e2, 1e4, 1e6])
+def test_far_groups_in_float32(apart: float) -> None:
+    """Squared distances of 1e8 bandwidths, rounded to 8, made 8.05 of a loss of 6.00."""
+    generator = torch.Generator().manual_seed(0)
+    group = torch.arange(40) % 2
+    # whole bandwidths are exact in float32 and the same in float64
+    near = torch.randint(-1024, 1024, (40, 3), generator=generator) / 512
+    z = near + apart * group[:, None] * torch.tensor([1.0, 0, 0])
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        leaf = z.float().to(dtype).requires_grad_()
+        loss = cclp.cclp_loss(leaf[:4], group[:4], leaf[4:], num_classes=2, similarity="euclidean")
+        found.append((loss.item(), torch.autograd.grad(loss, leaf)[0].double()))
+    (loss_32, gradient), (loss_64, expected) = found
+    assert loss_32 == pytest.approx(loss_64, rel=1e-5)
+    assert (gradient - expected).norm() < 2e-3 * expected.norm()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_low_precision_inputs_give_the_loss_of_their_values(dtype: torch.dtype) -> None:
     batch = random_batch(15, dtype=dtype)
@@ -397,6 +416,42 @@ def test_compiled_loss_takes_any_sizes() -> None:
     for labeled, unlabeled in ((4, 0), (4, 1), *((n, n + 3) for n in range(4, 16))):
         batch = random_batch(labeled, labeled, unlabeled, dtype=torch.float32)
         torch.testing.assert_close(compiled(*batch[:3]), module(*batch[:3]), rtol=1e-5, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # torch's own
+def test_compiled_loss_takes_a_prior_that_decays() -> None:
+    """One graph for every weight but the first, and one for a loss with other settings."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    batch = random_batch(17, dtype=torch.float32)
+    prior = torch.rand(12, 3, generator=torch.Generator().manual_seed(0)).softmax(1)
+    module = cclp.CCLPLoss(3)
+    compiled = torch.compile(module, fullgraph=True, backend=counter)
+    for weight in (1.0, 0.9, 0.5, 0.3, 0.0):
+        gradients = []
+        for function in (module, compiled):
+            z = batch.z_unlabeled.clone().requires_grad_()
+            loss = function(batch.z_labeled, batch.labels, z, prior, weight)
+            gradients.append(torch.autograd.grad(loss, z)[0])
+        torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-7)
+    assert counter.frame_count == 2
+    other = cclp.CCLPLoss(3, smoothing=1e-3)
+    compiled = torch.compile(other, fullgraph=True, backend=counter)
+    torch.testing.assert_close(compiled(*batch[:3]), other(*batch[:3]), rtol=1e-5, atol=0)
+    assert counter.frame_count <= 4
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # torch's own
+@pytest.mark.parametrize("label", [-1, 3])
+def test_compiled_loss_refuses_a_label_out_of_range(label: int) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(cclp.CCLPLoss(3), fullgraph=True, backend="aot_eager")
+    z_labeled, labels, z_unlabeled, _ = random_batch(17, dtype=torch.float32)
+    assert compiled(z_labeled, labels, z_unlabeled).isfinite()
+    labels = labels.clone()
+    labels[1] = label
+    with pytest.raises(RuntimeError, match="labels must lie in 0 … 2"):
+        compiled(z_labeled, labels, z_unlabeled)
 
 
 @pytest.mark.parametrize("propagation", ["harmonic", "symmetric"])

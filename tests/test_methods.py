@@ -241,8 +241,16 @@ def test_pseudo_labels_are_the_prior_of_cclp() -> None:
         torch.testing.assert_close(found["cclp"], expected)
 
 
-def test_health_looks_at_the_graph_the_loss_uses() -> None:
-    settings: dict[str, Any] = {"chain_steps": 2, "similarity": "cosine", "temperature": 0.3}
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"chain_steps": 2, "similarity": "cosine", "temperature": 0.3},
+        {"propagation": "symmetric"},
+        {"smoothing": 0.2},
+    ],
+    ids=str,
+)
+def test_health_looks_at_the_graph_the_loss_uses(settings: dict[str, Any]) -> None:
     supervised, method = make_methods("cclp", 10, {"cclp": settings})
     z, labels = (
         torch.randn(60, 8, generator=torch.Generator().manual_seed(2)),
@@ -250,7 +258,9 @@ def test_health_looks_at_the_graph_the_loss_uses() -> None:
     )
     batch = z[:20], labels, z[20:]
     assert supervised.health(*batch) is None
-    assert method.health(*batch) == cclp.graph_health(*batch, num_classes=10, **settings)
+    found = method.health(*batch)
+    assert found == cclp.graph_health(*batch, num_classes=10, **settings)
+    assert found != cclp.graph_health(*batch, num_classes=10)
 
 
 def digits_step(method: str, *, unlabeled: bool = True) -> tuple[Objective, dict[str, Tensor]]:

@@ -26,7 +26,8 @@ def check_number(
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
     number = float(value)
-    if not math.isfinite(number) or (above is not None and number <= above):
+    # Comparisons and not math.isfinite, which a compiled function cannot take of a symbolic number.
+    if not -math.inf < number < math.inf or (above is not None and number <= above):
         expected = "finite" if above is None else f"finite and above {above:g}"
         raise ValueError(f"{name} must be {expected}, got {value!r}")
     if least is not None and number < least:

@@ -55,57 +55,142 @@ def make_metric(
     return Metric(similarity, temperature, bandwidth)
 
 
-def similarities(z: Tensor, metric: Metric, first_row: int = 0) -> Tensor:
-    """Log-adjacency log A of Eq. 2, for the rows from ``first_row`` on.
+class Points(NamedTuple):
+    """Embeddings as the similarity sees them, in float64.
+
+    Attributes:
+        y: (N, F): log A is YY', or -|y_i - y_j|² for "euclidean".
+        scale: the derivative in Z is that in Y, without its part along the unit row for "cosine",
+            divided by it; a number, or of shape (F,) or (N, 1).
+    """
+
+    y: Tensor
+    scale: float | Tensor
+
+
+def double(x: Tensor) -> Tensor:
+    """In float64; on the CPU if it comes from Apple's MPS, which has no float64."""
+    return x.to("cpu" if x.device.type == "mps" else x.device, torch.float64)
+
+
+def make_points(z: Tensor, metric: Metric) -> Points:
+    """Y of a built-in similarity; the temperature is in it."""
+    y, scale = double(z), metric.temperature**0.5
+    if metric.similarity == "cosine":
+        # Dividing by the largest entry first keeps squares from under- or overflowing. A row of
+        # zeros stays; below the cut-off the gradient, 1/|z|, could not be represented.
+        largest = y.abs().amax(1, keepdim=True)
+        nonzero = largest > 1e8 * torch.finfo(z.dtype).tiny
+        largest = torch.where(nonzero, largest, 1)
+        length = largest * torch.where(nonzero, (y / largest).norm(dim=1, keepdim=True), 1)
+        return Points(y / (length * scale), length * scale)
+    if metric.similarity == "euclidean":
+        # Distances do not see the shift, but the expanded square does.
+        y = y - y.mean(0)
+        bandwidth = metric.bandwidth
+        if isinstance(bandwidth, Tensor):
+            bandwidth = double(bandwidth.detach())
+        return Points(y / (bandwidth * scale), bandwidth * scale)
+    return Points(y if scale == 1 else y / scale, scale)
+
+
+def log_adjacency(points: Points, metric: Metric) -> Tensor:
+    """log A of Eq. 2, (N, N), in float64: float32 would round away what near points differ by."""
+    y = points.y
+    if metric.similarity != "euclidean":
+        return y @ y.T
+    squares = y.square().sum(1)
+    # -|y_i - y_j|² as one matrix product: no (N, N, F) tensor. Nothing is nearer than itself.
+    return torch.addmm(-squares, y, y.T, alpha=2).sub_(squares[:, None]).clamp_max_(0)
+
+
+def rounded(log_A: Tensor, like: Tensor) -> Tensor:
+    """The same in the dtype and on the device of Z, in memory of its own.
+
+    Rows are shifted where that saves digits: a softmax over a row does not see it.
+    """
+    if like.dtype == torch.float64:
+        return log_A.clone()
+    # The diagonal bounds all of it: self-similarity is the largest size a similarity can have.
+    if not values_visible(log_A) or log_A.diagonal().max().item() > 100:
+        log_A = log_A - log_A.amax(1, keepdim=True)
+    return log_A.to(like.device, like.dtype)
+
+
+def adjacency_gradient(
+    grad: Tensor, z: Tensor, bandwidth: Tensor | None, metric: Metric
+) -> tuple[Tensor, Tensor | None]:
+    """Derivatives in Z, (N, F), and in the bandwidth from that in log A, (N, N)."""
+    both = grad + grad.T  # log A is symmetric: one product instead of two
+    if metric.similarity == "dot":
+        dz = both @ z.to(both)
+        return (dz if metric.temperature == 1 else dz / metric.temperature).to(z), None
+    y, scale = make_points(z, metric)
+    if metric.similarity == "cosine":
+        y = y.to(both)
+        dy = both @ y
+        dy.addcmul_(y, (y * dy).sum(1, keepdim=True), value=-metric.temperature)
+    else:
+        # Differences of points: in float32 only while they have digits left.
+        if grad.dtype != torch.float64 and values_visible(y) and y.abs().max() > 1e3:
+            both = both.double()
+        y = y.to(both)
+        dy = (both @ y).addcmul_(y, both.sum(1, keepdim=True), value=-1).mul_(2)
+    dz = (dy / (scale.to(dy) if isinstance(scale, Tensor) else scale)).to(z)
+    if bandwidth is None:
+        return dz, None
+    dlog = (dy * y).sum(0).to(bandwidth).neg_()
+    return dz, dlog.sum_to_size(bandwidth.shape) / bandwidth.detach()
+
+
+class _LogAdjacency(torch.autograd.Function):
+    """Z, and the bandwidth if it is a tensor, to log A in the dtype of Z."""
+
+    @staticmethod
+    def forward(z: Tensor, bandwidth: Tensor | None, metric: Metric) -> Tensor:
+        return rounded(log_adjacency(make_points(z, metric), metric), z)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        z, bandwidth, ctx.metric = inputs
+        ctx.save_for_backward(z, bandwidth)
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        z, bandwidth = ctx.saved_tensors
+        with outside_autocast(z.device):
+            return *adjacency_gradient(grad, z, bandwidth, ctx.metric), None
+
+
+def check_bandwidth(metric: Metric, features: int) -> Tensor | None:
+    """The bandwidth if it is a tensor that is used, of a shape that fits."""
+    bandwidth = metric.bandwidth
+    if metric.similarity != "euclidean" or not isinstance(bandwidth, Tensor):
+        return None
+    if bandwidth.ndim == 1 and bandwidth.shape[0] not in (1, features):
+        raise ValueError(
+            f"bandwidth must hold one value or one per feature ({features}), "
+            f"got shape {tuple(bandwidth.shape)}"
+        )
+    return bandwidth
+
+
+def similarities(z: Tensor, metric: Metric) -> Tensor:
+    """Log-adjacency log A of Eq. 2, but for a shift of its rows.
 
     Args:
         z: (N, F).
         metric: the similarity.
-        first_row: rows before it are left out.
 
     Returns:
-        (N - first_row, N), in the dtype of ``z``.
+        (N, N), in the dtype of ``z``, differentiable.
     """
     if callable(metric.similarity):
-        logits = _called(metric.similarity, z)[first_row:]
-    elif metric.similarity == "dot":
-        logits = _gram(z, first_row)
-    elif metric.similarity == "cosine":
-        y = _unit_rows(z)
-        logits = _gram(y, first_row)
-    else:
-        y = _in_bandwidths(z, metric.bandwidth)
-        squares = y.square().sum(1)
-        # -|y_i - y_j|² as one matrix product: no (N, N, F) tensor.
-        logits = 2 * _gram(y, first_row) - squares - squares[first_row:, None]
-    return logits if metric.temperature == 1 else logits / metric.temperature
-
-
-def _gram(y: Tensor, first_row: int) -> Tensor:
-    if first_row:
-        return y[first_row:] @ y.T
-    product: Tensor = _Gram.apply(y)  # type: ignore[no-untyped-call]
-    return product
-
-
-class _Gram(torch.autograd.Function):
-    """YY'. Its derivative is one product with a symmetric matrix, where autograd's is two."""
-
-    @staticmethod
-    def forward(y: Tensor) -> Tensor:
-        return y @ y.T
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    @first_order
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (y,) = ctx.saved_tensors
-        with outside_autocast(y.device):
-            derivative: Tensor = (grad + grad.T) @ y
-        return derivative
+        logits = _called(metric.similarity, z)
+        return logits if metric.temperature == 1 else logits / metric.temperature
+    log_A: Tensor = _LogAdjacency.apply(z, check_bandwidth(metric, z.shape[1]), metric)  # type: ignore[no-untyped-call]
+    return log_A
 
 
 def _called(similarity: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
@@ -120,31 +205,6 @@ def _called(similarity: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
             f"similarity: the callable must return shape {expected}, got {tuple(logits.shape)}"
         )
     return logits.to(z.dtype)
-
-
-def _unit_rows(z: Tensor) -> Tensor:
-    """Rows scaled to length one. A row of zeros stays, with a gradient of ordinary size."""
-    # Dividing by the largest entry first keeps the square from under- or overflowing; below the
-    # cut-off the gradient, which grows as 1/|z|, could not be represented.
-    largest = z.detach().abs().amax(1, keepdim=True)
-    nonzero = largest > 1e8 * torch.finfo(z.dtype).tiny
-    scaled = z / torch.where(nonzero, largest, 1)
-    norm_squared = scaled.square().sum(1, keepdim=True)
-    return scaled * torch.where(nonzero, norm_squared, 1).rsqrt()
-
-
-def _in_bandwidths(z: Tensor, bandwidth: float | Tensor) -> Tensor:
-    """Centred embeddings in units of the bandwidth."""
-    if isinstance(bandwidth, Tensor):
-        if bandwidth.ndim == 1 and bandwidth.shape[0] not in (1, z.shape[1]):
-            raise ValueError(
-                f"bandwidth must hold one value or one per feature ({z.shape[1]}), "
-                f"got shape {tuple(bandwidth.shape)}"
-            )
-        bandwidth = bandwidth.to(device=z.device, dtype=z.dtype)
-    # Distances do not see the shift (so it needs no gradient), but float32 does: at an offset of
-    # 1e3 the expanded square is off by 3 without it.
-    return (z - z.detach().mean(0)) / bandwidth
 
 
 def transition_matrix(

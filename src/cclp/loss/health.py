@@ -18,7 +18,7 @@ LIMITS = {  # beyond them, a warning; by field of GraphHealth
     "largest_excess": 0.25,
     "self_transition": 0.9,
     "posterior_entropy": 0.95,
-    "row_sum_error": 1e-8,
+    "moves_to_label": 1e8,
 }
 
 
@@ -50,7 +50,8 @@ class GraphHealth(NamedTuple):
         largest_excess: what a class holds of the unlabeled mass beyond its share of the labels and
             beyond chance (three standard deviations), relative to what is left to hold. Near 1, the
             batch collapses into one class.
-        row_sum_error: largest |row sum − 1| of Φ_U before rows were normalised (harmonic only).
+        moves_to_label: the largest expected number of moves before an unlabeled point meets a
+            label, at most 1e18 (harmonic only; 0 without unlabeled points).
         distance_to_ideal: the loss minus the entropy of T, its smallest possible value for these
             posteriors. It is 0 for compact clusters even if they are the wrong ones.
     """
@@ -60,7 +61,7 @@ class GraphHealth(NamedTuple):
     smallest_class_mass: float
     largest_class_mass: float
     largest_excess: float
-    row_sum_error: float
+    moves_to_label: float
     distance_to_ideal: float
 
     def warnings(self) -> list[HealthWarning]:
@@ -87,11 +88,12 @@ class GraphHealth(NamedTuple):
                 "classes yet. Normal early in training; later, put more labels into the batch or "
                 "lower the temperature or bandwidth.",
             ),
-            "row_sum_error": (
+            "moves_to_label": (
                 "unreachable",
-                f"Some unlabeled points hardly ever reach a label (row sums of propagated labels "
-                f"off by {self.row_sum_error:.0e}): their labels are close to the mean label. "
-                "Raise the temperature or bandwidth, or put more labels into the batch.",
+                f"Some unlabeled points hardly ever reach a label (in {self.moves_to_label:.0e} "
+                "moves of the random walk): their labels hang on transitions as rare, and on a GPU "
+                "they are close to the mean label. Raise the temperature or bandwidth, or put more "
+                "labels into the batch.",
             ),
         }
         values = self._asdict()
@@ -110,7 +112,7 @@ def graph_health(
     temperature: float | None = None,
     bandwidth: float | Tensor = 1.0,
     propagation: Propagation = "harmonic",
-    smoothing: float = 1e-10,
+    smoothing: float | None = None,
 ) -> GraphHealth:
     """Diagnose the graph of one batch.
 
@@ -143,7 +145,7 @@ def graph_health(
     batch = make_batch(z_labeled, labels, z_unlabeled, num_classes)
     with outside_autocast(batch.z.device):
         logits = similarities(batch.z, metric)
-        phi_u, row_mass = posteriors(
+        phi_u, moves = posteriors(
             batch, logits, metric, smoothing=smoothing, propagation=propagation
         )
         phi = torch.cat([batch.y, phi_u])
@@ -162,7 +164,7 @@ def graph_health(
         smallest_class_mass=relative_mass.min().item(),
         largest_class_mass=relative_mass.max().item(),
         largest_excess=_excess(batch.y.mean(0), phi_u).max().item() if some_unlabeled else 0.0,
-        row_sum_error=(row_mass - 1).abs().max().item() if some_unlabeled else 0.0,
+        moves_to_label=0.0 if moves is None else min(moves.max().item(), 1e18),
         distance_to_ideal=(loss - ideal_loss(phi)).item(),
     )
 

@@ -1,12 +1,11 @@
 """What a caller passes in: checked, cast, and put into one batch, labeled rows first."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from cclp.checks import check_integer, check_number
-from cclp.loss.autograd import first_order
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -32,11 +31,12 @@ class Prior(NamedTuple):
 
     Attributes:
         phi: posteriors, (N_U, C), rows summing to one, without gradient.
-        weight: their share, in [0, 1]; the rest is left to the graph.
+        weight: their share, in [0, 1]; the rest is left to the graph. A tensor in a compiled
+            function, which would else be compiled anew for every number.
     """
 
     phi: Tensor
-    weight: float
+    weight: float | Tensor
 
 
 def check_embeddings(name: str, z: object) -> Tensor:
@@ -52,37 +52,21 @@ def check_embeddings(name: str, z: object) -> Tensor:
 
 def values_visible(*tensors: Tensor) -> bool:
     """Whether looking at values costs nothing: eager mode, and every tensor on the CPU."""
-    return not torch.compiler.is_compiling() and all(t.device.type == "cpu" for t in tensors)
+    return not torch.compiler.is_compiling() and all(t.is_cpu for t in tensors)
+
+
+def check_later(holds: Tensor, message: str) -> None:
+    """Raise RuntimeError when the values are there, without waiting for them.
+
+    On a GPU that is a device-side assertion, as for labels of ``F.cross_entropy``.
+    """
+    if not holds.is_meta:
+        torch._assert_async(holds.all(), message)
 
 
 def at_least_float32(z: Tensor) -> Tensor:
     """``z`` in the dtype of the precision island."""
-    if z.dtype == torch.float16:
-        wide: Tensor = _FromFloat16.apply(z)  # type: ignore[no-untyped-call]
-        return wide
     return z if z.dtype == torch.float64 else z.float()
-
-
-class _FromFloat16(torch.autograd.Function):
-    """To float32; a gradient that does not fit float16 comes back as its largest number.
-
-    At norms of 100 the true gradient can exceed 65504, and infinity would poison the step. A
-    GradScaler that scales too much learns of it from the rest of the network, not from here.
-    """
-
-    @staticmethod
-    def forward(z: Tensor) -> Tensor:
-        return z.float()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        """Nothing is kept."""
-
-    @staticmethod
-    @first_order
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        largest = torch.finfo(torch.float16).max
-        return grad.clamp(-largest, largest).half()
 
 
 def make_batch(
@@ -136,6 +120,9 @@ def _label_matrix(labels: Any, z: Tensor, num_classes: int) -> Tensor:
                     f"labels must lie in 0 … {num_classes - 1} (num_classes={num_classes}), "
                     f"got values from {low} to {high}"
                 )
+        else:
+            inside = (labels >= 0) & (labels < num_classes)
+            check_later(inside, f"labels must lie in 0 … {num_classes - 1}")
         return (labels[:, None] == torch.arange(num_classes, device=z.device)).to(dtype)
     if labels.ndim == 2 and tuple(labels.shape) == (count, num_classes):
         if not labels.dtype.is_floating_point:
@@ -170,7 +157,12 @@ def make_prior(prior: Any, prior_weight: object, batch: Batch) -> Prior | None:
         raise ValueError(
             f"prior must be on the device of the embeddings, {batch.z.device}, got {prior.device}"
         )
-    weight = check_number("prior_weight", prior_weight, least=0, most=1)
+    weight: float | Tensor
+    if torch.compiler.is_compiling():
+        weight = batch.y.new_ones(()) * cast(float, prior_weight)
+        check_later((weight >= 0) & (weight <= 1), "prior_weight must be from 0 to 1")
+    else:
+        weight = check_number("prior_weight", prior_weight, least=0, most=1)
     return Prior(_distributions("prior", "the prior", prior, batch.y.dtype), weight)
 
 

@@ -4,6 +4,12 @@ P (N_U, N) is H without self-loops, Y (N_L, C) the labels, Phi (N, C) the poster
 clamped to Y. Self-loops cancel from the harmonic solution exactly,
 phi_i (1 - H_ii) = sum_{j != i} H_ij phi_j, but not in floating point: with them I - H_UU turns
 singular as embeddings grow.
+
+A factorisation in float64 is right as long as walks meet a label soon: its error is about 1e-16
+times the expected number of moves before that, which it tells itself. Where it cannot be trusted,
+elimination without subtraction takes its place (:mod:`cclp.loss.elimination`). That is a decision
+on values, which a GPU and a compiled function cannot take without waiting for them: there the walk
+jumps to a random label with probability 1e-10 at each move, which bounds the number of moves.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -13,16 +19,29 @@ from torch import Tensor
 
 from cclp.checks import check_choice, check_number
 from cclp.loss.autograd import first_order, outside_autocast
-from cclp.loss.graph import Metric, Similarity, make_metric, similarities
-from cclp.loss.inputs import Batch, Prior, make_batch, make_prior
+from cclp.loss.elimination import Elimination, eliminate, elimination_gradient
+from cclp.loss.graph import (
+    Metric,
+    Similarity,
+    double,
+    log_adjacency,
+    make_metric,
+    make_points,
+    similarities,
+)
+from cclp.loss.inputs import Batch, Prior, make_batch, make_prior, values_visible
 
 Propagation = Literal["harmonic", "symmetric"]
 PROPAGATIONS = ("harmonic", "symmetric")
 _ZHOU_ALPHA = 0.99
+_BLIND_SMOOTHING = 1e-10  # where values cannot be looked at
+_TRUSTED_MOVES = 1e6
 
 
-def check_smoothing(smoothing: float) -> float:
-    """A probability below one."""
+def check_smoothing(smoothing: float | None) -> float | None:
+    """None, or a probability below one."""
+    if smoothing is None:
+        return None
     value = check_number("smoothing", smoothing)
     if not 0 <= value < 1:
         raise ValueError(f"smoothing must be at least 0 and below 1, got {smoothing!r}")
@@ -39,11 +58,81 @@ class Posteriors(NamedTuple):
 
     Attributes:
         phi: Phi_U, (N_U, C), rows summing to one, in the dtype of the batch.
-        mass: sums of its rows before they were normalised, (N_U,): one, but for rounding.
+        moves: expected number of moves before a label is met, (N_U,), where it was computed.
     """
 
     phi: Tensor
-    mass: Tensor
+    moves: Tensor | None
+
+
+class Harmonic(NamedTuple):
+    """A solution of Eq. 5, and what its derivative needs; in float64.
+
+    Attributes:
+        phi: Phi_U, (N_U, C), rows summing to one.
+        moves: expected number of moves before a label is met, (N_U,).
+        P: (N_U, N).
+        jump: probability of a jump.
+        factors: LU factors and pivots of I - P_UU, or the elimination that took their place.
+    """
+
+    phi: Tensor
+    moves: Tensor
+    P: Tensor
+    jump: float
+    factors: tuple[Tensor, Tensor] | Elimination
+
+
+def solve_harmonic(
+    log_A: Tensor, y: Tensor, smoothing: float | None, kept: torch.dtype
+) -> Harmonic:
+    """Phi_U of Eq. 5.
+
+    Args:
+        log_A: similarities of the unlabeled rows, (N_U, N), in float64; changed.
+        y: Y_L, (N_L, C), in float64.
+        smoothing: probability of a jump to a random label at each move; None is 0, or 1e-10 where
+            values cannot be looked at.
+        kept: dtype in which P is kept for the derivative.
+    """
+    n_l, visible = len(y), values_visible(log_A)
+    jump = smoothing if smoothing is not None else 0.0 if visible else _BLIND_SMOOTHING
+    log_A[:, n_l:].diagonal().fill_(-torch.inf)
+    P = log_A.softmax(1)
+    A = P[:, n_l:] * (jump - 1)
+    A.diagonal().fill_(1)
+    b = P[:, :n_l] @ y
+    if jump:
+        b = torch.add(jump * y.mean(0), b, alpha=1 - jump)
+    b = torch.cat([b, b.new_ones(len(b), 1)], 1)
+    # Rows of A are diagonally dominant, so columns of A' are: its pivots stay on the diagonal,
+    # nothing but the diagonal is ever subtracted from, and small posteriors keep their digits.
+    LU, pivots, _ = torch.linalg.lu_factor_ex(A.mT)
+    solution = torch.linalg.lu_solve(LU, pivots, b, adjoint=True)
+    phi, moves = solution[:, :-1], solution[:, -1]
+    if visible:
+        least, most = (bound.item() for bound in moves.aminmax())
+        # The inverse of A is not negative, so the largest number of moves is its norm.
+        if not (least > 0 and most < _TRUSTED_MOVES):
+            phi, moves, done = eliminate(P, log_A, y, jump)
+            return Harmonic(phi, moves, P, jump, done)
+    phi = phi.clamp_min(0)
+    return Harmonic(phi / phi.sum(1, keepdim=True), moves, P.to(kept), jump, (LU, pivots))
+
+
+def harmonic_gradient(found: Harmonic, y: Tensor, grad: Tensor) -> Tensor:
+    """Derivative in the similarities of the unlabeled rows, (N_U, N), from that in Phi_U."""
+    phi, _, P, jump, factors = found
+    # Posteriors cannot move along the all-ones direction: what would only feed rounding goes.
+    grad = grad - (grad * phi).sum(1, keepdim=True)
+    if isinstance(factors, Elimination):
+        return elimination_gradient(factors, P, phi, y, jump, grad)
+    visits = torch.linalg.lu_solve(*factors, grad)
+    # d/dlogit_ij = (1-eps) P_ij visits_i . (phi_j - sum_k P_ik phi_k), and (1-eps) times
+    # that sum is phi_i less its share of jumps.
+    level = (visits * (phi - jump * y.mean(0) if jump else phi)).sum(1, keepdim=True)
+    everyone = torch.cat([y, phi]).T
+    return torch.addmm(-level, visits, everyone, alpha=1 - jump).mul_(P)
 
 
 def posteriors(
@@ -51,7 +140,7 @@ def posteriors(
     logits: Tensor,
     metric: Metric,
     *,
-    smoothing: float,
+    smoothing: float | None,
     propagation: str,
     prior: Prior | None = None,
 ) -> Posteriors:
@@ -65,92 +154,65 @@ def posteriors(
         propagation: ``"harmonic"`` (Eq. 5) or ``"symmetric"`` (the paper's footnote).
         prior: takes its share of the posteriors.
     """
-    y = _double(batch.y)
-    if batch.z.shape[0] == batch.num_labeled:
-        phi, mass = y[:0], y[:0, 0]
+    n_l, y = batch.num_labeled, double(batch.y)
+    moves = None
+    if batch.z.shape[0] == n_l:
+        phi = y[:0]
     elif propagation == "harmonic":
-        P = _moves(batch, logits, metric)
-        phi, mass, *_ = _Harmonic.apply(logits[batch.num_labeled :], P, y, smoothing)  # type: ignore[no-untyped-call]
+        exact = exact_similarities(batch.z, logits, metric)[n_l:]
+        phi, moves, *_ = _Harmonic.apply(logits[n_l:], exact, y, smoothing)  # type: ignore[no-untyped-call]
     else:
         own = callable(metric.similarity)
-        exact = _double(logits) if own else similarities(_double(batch.z), metric)
-        phi, mass = _symmetric(exact, y, smoothing)
+        exact = double(logits) if own else similarities(double(batch.z), metric)
+        phi = _symmetric(exact, y, _BLIND_SMOOTHING if smoothing is None else smoothing)
     phi = phi.to(batch.z.device, batch.z.dtype)
-    return Posteriors(phi if prior is None else phi.lerp(prior.phi, prior.weight), mass)
-
-
-def _double(x: Tensor) -> Tensor:
-    # Apple's MPS has neither float64 nor a trustworthy backward of a solve.
-    return x.to("cpu" if x.device.type == "mps" else x.device, torch.float64)
+    return Posteriors(phi if prior is None else phi.lerp(prior.phi, prior.weight), moves)
 
 
 @torch.no_grad()
-def _moves(batch: Batch, logits: Tensor, metric: Metric) -> Tensor:
-    """P, (N_U, N), in float64.
-
-    Similarities are computed anew from Z: with float32 logits a single blob at norm 1000 is off
-    by 3e-2. A callable is trusted with its own precision.
-    """
-    n_l = batch.num_labeled
-    if callable(metric.similarity) or logits.dtype == torch.float64:
-        P = _double(logits[n_l:]).clone()
-    else:
-        P = similarities(_double(batch.z), metric, first_row=n_l)
-    P[:, n_l:].diagonal().fill_(-torch.inf)
-    return P.softmax(1)
+def exact_similarities(z: Tensor, logits: Tensor, metric: Metric) -> Tensor:
+    """In float64 and in memory of its own. A callable is trusted with its own precision."""
+    if callable(metric.similarity):
+        return double(logits).clone()
+    return log_adjacency(make_points(z, metric), metric)
 
 
 class _Harmonic(torch.autograd.Function):
-    """(I - P_UU) Phi_U = P_UL Y in float64: one LU factorisation, forward and backward.
+    """Values come from ``exact``, the gradient goes to ``logits``, the similarities of rows U.
 
-    Values come from ``P``, the gradient goes to ``logits``, the similarities of rows U. What only
-    the derivative needs is returned too: torch.func lets nothing else be kept.
+    What only the derivative needs is returned too: torch.func lets nothing else be kept.
     """
 
     @staticmethod
-    def forward(logits: Tensor, P: Tensor, y: Tensor, smoothing: float) -> tuple[Tensor, ...]:
-        n_l = y.shape[0]
-        # The teleport bounds the condition number by 1/smoothing where a tight group of unlabeled
-        # points hardly ever reaches a label.
-        jump = smoothing * y.mean(0)
-        A = P[:, n_l:] * (smoothing - 1)
-        A.diagonal().fill_(1)
-        b = torch.addmm(jump, P[:, :n_l], y, alpha=1 - smoothing)
-        # Rows of A are diagonally dominant, so columns of A' are: its pivots stay on the diagonal,
-        # nothing but the diagonal is ever subtracted from, and small posteriors keep their digits.
-        LU, pivots, _ = torch.linalg.lu_factor_ex(A.mT)
-        phi = torch.linalg.lu_solve(LU, pivots, b, adjoint=True).clamp_min_(0)
-        mass = phi.sum(1)
-        phi.div_(mass[:, None])
-        return phi, mass, LU, pivots, jump
+    def forward(
+        logits: Tensor, exact: Tensor, y: Tensor, smoothing: float | None
+    ) -> tuple[Tensor | float, ...]:
+        phi, moves, P, jump, factors = solve_harmonic(exact, y, smoothing, logits.dtype)
+        return phi, moves, P, *(factor for factor in factors if factor is not None), jump
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        logits, P, y, ctx.smoothing = inputs
-        # The derivative in the logits is rounded to their dtype anyway: keep P in it.
-        ctx.save_for_backward(P.to(logits.dtype), y, *output)
-        ctx.home = logits.device
-        ctx.mark_non_differentiable(*output[1:])
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        logits, _, y, _ = inputs
+        *tensors, ctx.jump = output
+        ctx.save_for_backward(y, *tensors)
+        ctx.mark_non_differentiable(*tensors[1:])
         ctx.set_materialize_grads(False)
+        ctx.home, ctx.dtype = logits.device, logits.dtype
 
     @staticmethod
     @first_order
     def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor, None, None, None]:
-        P, y, phi, mass, LU, pivots, jump = ctx.saved_tensors
+        y, phi, moves, P, *factors = ctx.saved_tensors
+        lu = len(factors) == 2 and not factors[1].is_floating_point()
+        found = Harmonic(
+            phi, moves, P, ctx.jump, (factors[0], factors[1]) if lu else Elimination(*factors)
+        )
         with outside_autocast(grad.device):
-            # Through the normalisation of rows. Posteriors cannot move along the all-ones
-            # direction, so this also removes what would only feed rounding.
-            grad = (grad - (grad * phi).sum(1, keepdim=True)) / mass[:, None]
-            visits = torch.linalg.lu_solve(LU, pivots, grad)
-            # d/dlogit_ij = (1-eps) P_ij visits_i . (phi_j - sum_k P_ik phi_k), and (1-eps) times
-            # that sum is phi_i less its share of jumps.
-            level = (visits * (phi - jump)).sum(1, keepdim=True)
-            everyone = torch.cat([y, phi]).T
-            d = torch.addmm(-level, visits, everyone, alpha=1 - ctx.smoothing).mul_(P)
-        return d.to(ctx.home, P.dtype), None, None, None
+            d = harmonic_gradient(found, y, grad)
+        return d.to(ctx.home, ctx.dtype), None, None, None
 
 
-def _symmetric(logits: Tensor, y: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+def _symmetric(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:
     """Zhou et al. (2004), the paper's footnote: F = (I - 0.99 S)^-1 Y over all points."""
     n, n_l = logits.shape[0], y.shape[0]
     loops = torch.eye(n, dtype=torch.bool, device=logits.device)
@@ -163,8 +225,8 @@ def _symmetric(logits: Tensor, y: Tensor, smoothing: float) -> tuple[Tensor, Ten
     F, _ = torch.linalg.solve_ex(eye - _ZHOU_ALPHA * S, sources, check_errors=False)
     # A group that no label reaches (F = 0) is given the mean label.
     F_u = F[n_l:].clamp_min(0) + smoothing * y.mean(0)
-    phi = F_u / F_u.sum(1, keepdim=True)
-    return phi, phi.sum(1)
+    phi: Tensor = F_u / F_u.sum(1, keepdim=True)
+    return phi
 
 
 def propagate_labels(
@@ -176,7 +238,7 @@ def propagate_labels(
     similarity: Similarity = "dot",
     temperature: float | None = None,
     bandwidth: float | Tensor = 1.0,
-    smoothing: float = 1e-10,
+    smoothing: float | None = None,
     propagation: Propagation = "harmonic",
     prior: Tensor | None = None,
     prior_weight: float = 1.0,
@@ -192,21 +254,23 @@ def propagate_labels(
         num_classes: C.
         similarity, temperature, bandwidth: the graph, as in :func:`cclp.transition_matrix`.
         smoothing: probability of a jump to a random label at each move of the walk. It bends the
-            result by about its product with the number of moves before a label is met.
-            With ``"symmetric"``, a prior of that weight on the mean label.
+            result by about its product with the number of moves before a label is met. None: 0 on
+            the CPU, 1e-10 on a GPU and in a compiled function, where nothing may wait for values.
+            With ``"symmetric"``, a prior of that weight on the mean label; None is 1e-10.
         propagation: ``"harmonic"`` (Eq. 5) or ``"symmetric"`` (the paper's footnote).
         prior, prior_weight: posteriors known from elsewhere, (N_U, C), and their share in [0, 1].
 
     Returns:
-        Φ_U, (N_U, C), rows in [0, 1] summing to one, in at least float32. Differentiable.
+        Φ_U, (N_U, C), rows in [0, 1] summing to one, in at least float32. Differentiable. On the
+        CPU right to 1e-6 at every norm. A point that no label can reach (a callable may return
+        -inf) has the mean label.
 
     Raises:
         TypeError, ValueError: for a wrong argument, which is named.
 
     Differences from the paper:
-        Self-loops are removed first, which leaves the solution as it is, and the solve runs in
-        float64 with a jump of probability ``smoothing``. As printed, Eq. 5 loses all digits in
-        float32 at embedding norms near 9.
+        Self-loops are removed first, which leaves the solution as it is. As printed, Eq. 5 loses
+        all digits in float32 at embedding norms near 9.
 
     Examples:
         >>> import torch

@@ -22,7 +22,10 @@ def released_loss(batch: Batch, logits: Tensor, chain_steps: int) -> Tensor:
         logits: similarities, (N, N).
         chain_steps: S.
     """
-    n, n_l = logits.shape[0], batch.num_labeled
+    n_l = batch.num_labeled
+    if logits.shape[0] == n_l + 1:  # a single unlabeled sample is dropped
+        logits = logits[:n_l, :n_l]
+    n = logits.shape[0]
     H = SMOOTHING / n + (1 - SMOOTHING) * logits.softmax(1)
     eye = torch.eye(n - n_l, dtype=H.dtype, device=H.device)
     # Eq. 5, self-loops and smoothing included.

@@ -46,4 +46,6 @@ class CCLP(Method):
             similarity=self.loss.similarity,
             temperature=self.loss.temperature,
             bandwidth=self.loss.bandwidth,
+            propagation=self.loss.propagation,
+            smoothing=self.loss.smoothing,
         )

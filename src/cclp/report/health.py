@@ -80,10 +80,10 @@ DIAGNOSTICS = [
         top=0.5,
     ),
     Diagnostic(
-        "Row-sum error",
-        {"row_sum_error": "|row sum − 1|"},
-        "How far the propagated labels of a point were from summing to one before they were "
-        "normalised.",
+        "Moves to a label",
+        {"moves_to_label": "expected moves"},
+        "How many moves of the random walk, without stays, it takes the worst placed unlabeled "
+        "point to meet a label.",
         "some points hardly ever reach a label.",
         decades=18,
     ),
