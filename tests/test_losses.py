@@ -14,6 +14,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import cclp
+from cclp.loss import chains
 from tests import reference
 from tests.batches import Embedded, compact_batch, random_batch
 
@@ -329,6 +330,36 @@ def test_functional_second_derivatives_are_refused() -> None:
     outside = slope(batch.z_unlabeled.clone().requires_grad_())
     with pytest.raises(RuntimeError, match="second derivatives are not implemented"):
         outside.backward()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("unlabeled", [0, 150])
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_classes_as_blocks_make_no_difference(
+    unlabeled: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a large batch, products leave out what is zero between labels of different classes."""
+    batch = random_batch(5, labeled=280, unlabeled=unlabeled)
+    batch = batch._replace(labels=(batch.labels * 7 + torch.arange(280) % 40 // 9), num_classes=30)
+    products = []
+    product = chains._product
+
+    def watched(G: Tensor, K: Tensor, blocks: Any, *rest: Any) -> Tensor:
+        products.append(0 if blocks is None else len(blocks.rows))
+        return product(G, K, blocks, *rest)
+
+    monkeypatch.setattr(chains, "_product", watched)
+    found = []
+    for large in (200, 10_000):
+        monkeypatch.setattr("cclp.loss.fused._LARGE", large)
+        leaves = [z.clone().requires_grad_() for z in (batch.z_labeled, batch.z_unlabeled)]
+        moved = batch._replace(z_labeled=leaves[0], z_unlabeled=leaves[1])
+        loss = _loss(moved, chain_steps=steps)
+        found.append((loss.detach(), *torch.autograd.grad(loss, leaves)))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-14)
+    half = len(products) // 2
+    assert products[half:] == [0] * half
+    assert all(5 <= number <= 8 for number in products[:half])
+    assert half == 2 * (steps - 1)
 
 
 # --- dtypes, autocast, compile, meta ---

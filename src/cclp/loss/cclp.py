@@ -1,35 +1,26 @@
 """``cclp_loss``: graph, propagation and chains composed. ``CCLPLoss``: the same as a module."""
 
-import inspect
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
 from cclp.checks import check_choice, check_integer, check_number
-from cclp.loss.autograd import first_order, outside_autocast
-from cclp.loss.chains import chain_loss, chains
+from cclp.loss.autograd import outside_autocast
+from cclp.loss.chains import chain_loss
+from cclp.loss.fused import Settings, fused_loss
 from cclp.loss.gather import gather_batch
 from cclp.loss.graph import (
-    Metric,
     Similarity,
-    adjacency_gradient,
-    check_bandwidth,
-    double,
-    log_adjacency,
     make_metric,
-    make_points,
-    rounded,
     similarities,
 )
-from cclp.loss.inputs import Prior, make_batch, make_prior
+from cclp.loss.inputs import make_batch, make_prior
 from cclp.loss.propagation import (
     Propagation,
     check_propagation,
     check_smoothing,
-    harmonic_gradient,
     posteriors,
-    solve_harmonic,
 )
 from cclp.loss.released import SMOOTHING, released_loss
 
@@ -136,16 +127,10 @@ def cclp_loss(
     scale = 1 / (n if normalization == "nodes" else n * n)
     with outside_autocast(batch.z.device):
         if propagation == "harmonic" and not callable(similarity):
-            loss: Tensor
-            loss, *_ = _CCLP.apply(  # type: ignore[no-untyped-call]
-                batch.z,
-                check_bandwidth(metric, batch.z.shape[1]),
-                batch.y,
-                known,
-                _Settings(metric, chain_steps, scale / chain_steps, smoothing, detach_posteriors),
-                torch.is_grad_enabled(),
+            settings = Settings(
+                metric, chain_steps, scale / chain_steps, smoothing, detach_posteriors
             )
-            return loss
+            return fused_loss(batch, known, settings, hard_labels=labels.ndim == 1)
         logits = similarities(batch.z, metric)  # Eq. 2
         phi = posteriors(
             batch, logits, metric, smoothing=smoothing, propagation=propagation, prior=known
@@ -153,75 +138,6 @@ def cclp_loss(
         if detach_posteriors:
             phi = phi.detach()
         return scale * chain_loss(logits, torch.cat([batch.y, phi]), chain_steps)  # Eq. 3, 6-9
-
-
-class _Settings(NamedTuple):
-    metric: Metric
-    chain_steps: int
-    scale: float
-    smoothing: float | None
-    detach_posteriors: bool
-
-
-class _CCLP(torch.autograd.Function):
-    """The whole loss, Eq. 2 to 9, for a built-in similarity: one node of autograd's graph.
-
-    The gradient is computed with the value and returned after it: all that is kept is as large as
-    Z.
-    """
-
-    @staticmethod
-    def forward(
-        z: Tensor,
-        bandwidth: Tensor | None,
-        y: Tensor,
-        prior: Prior | None,
-        settings: _Settings,
-        gradient: bool,
-    ) -> tuple[Tensor, ...]:
-        n_l, n = len(y), len(z)
-        metric, chain_steps, scale, smoothing, detach_posteriors = settings
-        log_A = log_adjacency(make_points(z, metric), metric)  # Eq. 2
-        logits = rounded(log_A, z)
-        Phi = z.new_empty(y.shape[1], n)
-        Phi[:, :n_l] = y.T
-        if n > n_l:
-            labels = double(y)
-            found = solve_harmonic(log_A[n_l:], labels, smoothing, z.dtype)  # Eq. 5
-            Phi[:, n_l:] = found.phi.T
-            if prior is not None:
-                Phi[:, n_l:].lerp_(prior.phi.T, prior.weight)
-        del log_A
-        total, dlogits, dPhi = chains(logits, Phi, chain_steps, gradient=gradient)  # Eq. 3, 6-9
-        loss = total * -scale
-        if dlogits is None or dPhi is None:
-            return (loss,)
-        if n > n_l and not detach_posteriors:
-            dphi = double(dPhi[:, n_l:].T)
-            if prior is not None:
-                dphi = dphi * (1 - prior.weight)
-            dlogits[n_l:].add_(harmonic_gradient(found, labels, dphi).to(z.device))
-        dz, dbandwidth = adjacency_gradient(dlogits, z, bandwidth, metric)
-        return (loss, dz) if dbandwidth is None else (loss, dz, dbandwidth)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        # z only for a second derivative to be refused in it
-        ctx.save_for_backward(inputs[0], *output[1:])
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-        ctx.scale = -inputs[4].scale
-
-    @staticmethod
-    @first_order
-    def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        _, *found = ctx.saved_tensors
-        grad = grad * ctx.scale
-        return *(part * grad for part in found), *[None] * (6 - len(found))
-
-
-# torch looks at the signature in every call, which takes longer than ten operations on tensors.
-_CCLP.forward.__signature__ = inspect.signature(_CCLP.forward)  # type: ignore[attr-defined]
 
 
 class CCLPLoss(nn.Module):

@@ -17,7 +17,7 @@ arithmetic that fills it.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +27,26 @@ from cclp.loss.inputs import values_visible
 from cclp.loss.paths import NEGLIGIBLE, Chains, class_shares, floor, sum_paths
 
 
-def chains(logits: Tensor, Phi: Tensor, chain_steps: int, *, gradient: bool) -> Chains:
+class Blocks(NamedTuple):
+    """Labeled nodes sorted by class: G is zero between nodes of different classes.
+
+    Attributes:
+        rows: of one or more classes each, in the order of the nodes.
+        labeled: number of labeled nodes; those after them are unlabeled.
+    """
+
+    rows: tuple[slice, ...]
+    labeled: int
+
+
+def chains(
+    logits: Tensor,
+    Phi: Tensor,
+    chain_steps: int,
+    *,
+    gradient: bool,
+    blocks: Blocks | None = None,
+) -> Chains:
     """Cross entropy between ideal transitions and Markov chains of 1 to ``chain_steps`` moves.
 
     Args:
@@ -35,6 +54,8 @@ def chains(logits: Tensor, Phi: Tensor, chain_steps: int, *, gradient: bool) -> 
         Phi: class posteriors, class-major, (C, N), columns summing to one.
         chain_steps: S.
         gradient: whether derivatives are wanted.
+        blocks: of G, where it is known to be zero outside of them. Then the derivative in
+            posteriors of labeled nodes is left undefined.
 
     Returns:
         In the dtype of ``logits``; finite if they are.
@@ -42,11 +63,11 @@ def chains(logits: Tensor, Phi: Tensor, chain_steps: int, *, gradient: bool) -> 
     narrow = logits.dtype == torch.float32 and chain_steps > 1
     visible = values_visible(logits)
     if not narrow or visible or logits.device.type == "mps":  # which has no float64
-        found = _multiply(logits, Phi, chain_steps, gradient)
+        found = _multiply(logits, Phi, chain_steps, gradient, blocks)
         if found is not None:
             return found
     wide, wide_Phi = logits.double(), Phi.double()
-    found = _multiply(wide, wide_Phi, chain_steps, gradient) if narrow else None
+    found = _multiply(wide, wide_Phi, chain_steps, gradient, blocks) if narrow else None
     if found is None:
         found = sum_paths(wide, wide_Phi, chain_steps, gradient)
     if logits.dtype == torch.float64:
@@ -57,7 +78,9 @@ def chains(logits: Tensor, Phi: Tensor, chain_steps: int, *, gradient: bool) -> 
     return Chains(total.float(), dlogits.float(), dPhi.float())
 
 
-def _multiply(logits: Tensor, Phi: Tensor, chain_steps: int, gradient: bool) -> Chains | None:
+def _multiply(
+    logits: Tensor, Phi: Tensor, chain_steps: int, gradient: bool, blocks: Blocks | None
+) -> Chains | None:
     """S-1 products of N x N matrices, and 2(S-1) for the derivatives.
 
     Returns:
@@ -80,7 +103,7 @@ def _multiply(logits: Tensor, Phi: Tensor, chain_steps: int, gradient: bool) -> 
             matters = Phi.T @ U > NEGLIGIBLE
         factors = 0  # of the product in the buffer: while it is in range, one logarithm does
         for s in range(2, chain_steps + 1):
-            K = G @ links[-1]  # Eq. 8
+            K = _product(G, links[-1], blocks)  # Eq. 8
             links.append(K)
             if not inside:
                 if visible and bool((matters & (K < limit)).any()):
@@ -104,19 +127,48 @@ def _multiply(logits: Tensor, Phi: Tensor, chain_steps: int, gradient: bool) -> 
         # X = d/dK_s. T is cheaper to compute again than to keep.
         X = links.pop()
         torch.div(torch.mm(Phi.T, U, out=buffer), X, out=X)
-        dG = torch.mm(X, links[-1].T, out=logits)
-        free, X = X, torch.mm(G.T, X, out=buffer)
+        dG = _outer_product(X, links[-1], blocks, logits, keep=False)
+        free, X = X, _product(G.T, X, blocks, buffer)
         T = torch.mm(Phi.T, U, out=free)
         while len(links) > 1:
             K = links.pop()
             X.addcdiv_(T, K)
-            dG.addmm_(X, links[-1].T)
-            X = torch.mm(G.T, X, out=K)
+            _outer_product(X, links[-1], blocks, dG, keep=True)
+            X = _product(G.T, X, blocks, K)
         T.addcmul_(dG, G).addcmul_(X, H)
         dM = dG.mul_(H)
         dPhi = torch.addmm(dPhi, Phi, dM).addmm_(Phi, dM.T)
     # T is now d/dlog H; then through the softmax.
     return Chains(total, T.addcmul_(H, T.sum(1, keepdim=True), value=-1), dPhi)
+
+
+def _product(G: Tensor, K: Tensor, blocks: Blocks | None, out: Tensor | None = None) -> Tensor:
+    """G K, without what is zero in G."""
+    if out is None:
+        out = torch.empty_like(K)
+    if blocks is None:
+        return torch.mm(G, K, out=out)
+    n_l = blocks.labeled
+    for rows in blocks.rows:
+        torch.mm(G[rows, rows], K[rows], out=out[rows])
+    out[:n_l].addmm_(G[:n_l, n_l:], K[n_l:])
+    torch.mm(G[n_l:], K, out=out[n_l:])
+    return out
+
+
+def _outer_product(
+    X: Tensor, K: Tensor, blocks: Blocks | None, out: Tensor, *, keep: bool
+) -> Tensor:
+    """X K' where G is not zero, added to ``out`` if that is to be kept."""
+    beta = 1 if keep else 0
+    if blocks is None:
+        return out.addmm_(X, K.T, beta=beta)
+    n_l = blocks.labeled
+    for rows in blocks.rows:
+        out[rows, rows].addmm_(X[rows], K[rows].T, beta=beta)
+    out[:n_l, n_l:].addmm_(X[:n_l], K[n_l:].T, beta=beta)
+    out[n_l:].addmm_(X[n_l:], K.T, beta=beta)
+    return out
 
 
 def _log(x: Tensor) -> float:

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from cclp.checks import check_integer
 from cclp.loss.autograd import outside_autocast
-from cclp.loss.chains import chain_loss, class_shares
+from cclp.loss.chains import chain_loss
 from cclp.loss.graph import Similarity, make_metric, similarities
 from cclp.loss.inputs import make_batch
+from cclp.loss.paths import class_shares
 from cclp.loss.propagation import Propagation, check_propagation, check_smoothing, posteriors
 
 Code = Literal["collapsed", "isolated", "uncertain", "unreachable"]
