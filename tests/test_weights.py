@@ -65,7 +65,7 @@ def rare(seed: int, labels: tuple[int, int], common: int = 570) -> tuple[NDArray
 def test_weights_are_those_of_scikit_learn() -> None:
     classes = np.arange(3)
     for weight in ("balanced", {0: 1, 1: 5, 2: 0.5}, {1: 4}):
-        found = label_weights(LABELS, [0, 1, 2], weight)  # type: ignore[arg-type]
+        found = label_weights(LABELS, [0, 1, 2], weight)
         assert found is not None
         of_class = compute_class_weight(weight, classes=classes, y=LABELS)
         np.testing.assert_allclose(found.samples, of_class[LABELS])
@@ -145,7 +145,7 @@ def gradient(weights: torch.Tensor | None) -> torch.Tensor:
 def test_the_gradient_is_that_of_the_weighted_cross_entropy() -> None:
     logits = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
     labels, of_class = torch.arange(8) % 3, torch.tensor([0.5, 2.0, 3.0])
-    (F.cross_entropy(logits, labels, of_class, reduction="sum") / 8).backward()
+    torch.autograd.backward(F.cross_entropy(logits, labels, of_class, reduction="sum") / 8)
     assert logits.grad is not None
     torch.testing.assert_close(gradient(of_class[labels]), logits.grad)
     p = logits.detach().softmax(1) - F.one_hot(labels, 3)
@@ -221,6 +221,7 @@ def test_pseudo_labels_have_the_shares_that_are_known() -> None:
 )
 def test_the_estimator_finds_a_rare_class(labels: tuple[int, int], given: Any) -> None:
     X, y, X_test, truth = rare(0, labels)
+    nothing: dict[str, Any] = {}
     plain: dict[str, Any] = {
         "method": "cclp",
         "random_state": 0,
@@ -229,7 +230,7 @@ def test_the_estimator_finds_a_rare_class(labels: tuple[int, int], given: Any) -
     }
     without, found = (
         balanced_accuracy_score(truth, CCLPClassifier(**plain, **more).fit(X, y).predict(X_test))
-        for more in ({}, given)
+        for more in (nothing, given)
     )
     assert found > without + 0.05
 
