@@ -89,17 +89,14 @@ class CCLPClassifier(Predictor):
         Of embeddings, for CCLP.
 
     class_weight : dict or "balanced", default=None
-        Weights of the classes in the cross entropy on labels, by label, 1 where a class is left
-        out, as in scikit-learn; "balanced" is in inverse proportion to the number of labels. Steps
-        then see the labeled samples in the proportions they come in. None: every class has the same
-        weight whatever the number of its labels, and steps see equal numbers of each. For classes
-        of very unequal size "balanced" is better: labeled and unlabeled samples of a step are then
-        alike, and so are the statistics of batch normalisation.
+        Weights of the classes in the cross entropy on labels, as in scikit-learn; 1 where one is
+        left out. Steps then see labeled samples in the proportions they come in, which is better
+        for classes of very unequal size. None: every class has the same weight whatever the number
+        of its labels, and steps see equal numbers of each.
 
     class_prior : dict, default=None
-        Shares of the classes among all samples, by label, if they are known and the labels do not
-        show them. Steps then see labeled samples in these proportions, and the pseudo-labels of
-        "graph_pseudo_label" have these shares.
+        Shares of the classes among all samples, if they are known and the labels do not show them.
+        Steps then see labeled samples in these proportions, and pseudo-labels have these shares.
 
     max_iter : int, default=None
         Training steps. None: 300; fewer for less than 200 samples, but at least 100; more for over
@@ -249,8 +246,7 @@ class CCLPClassifier(Predictor):
             Labels; -1, NaN or None where there is none.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights in the cross entropy on labels, none below 0; those of unlabeled samples are not
-            looked at. Unlabeled terms such as CCLP's do not weight samples.
+            Weights in the cross entropy on labels, none below 0, and nowhere else.
 
         Returns
         -------
