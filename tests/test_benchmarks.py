@@ -6,10 +6,20 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks import estimator, lab, pseudo_labels, scaling, soak, time_to_accuracy, training
+from benchmarks import (
+    estimator,
+    imbalance,
+    lab,
+    pseudo_labels,
+    scaling,
+    soak,
+    time_to_accuracy,
+    training,
+)
 from benchmarks import loss as benchmark
 from cclp.experiments.overhead import CLASSES, embeddings
 from cclp.progress import Reporter
@@ -205,3 +215,19 @@ def test_frames_are_measured_in_the_browser() -> None:
     assert row["frames"] == 7  # the first five warm up
     assert 0 < row["median"] <= row["of_20_the_longest"]
     assert row["apart"] > 0
+
+
+def test_a_rare_class_is_measured_with_and_without_the_option() -> None:
+    X, y, X_test, truth = imbalance.split("breast cancer", (10, 10), seed=0)
+    assert np.bincount(y + 1).tolist() == [220, 10, 10]
+    assert len(X_test) == 569 - len(X)
+    rows = imbalance.measure(1, ("supervised",), max_iter=2)
+    assert len(rows) == 2 * len(imbalance.DATA) * len(imbalance.LABELS) * 2
+    assert [row["option"] for row in rows[:2]] == [{}, {"class_weight": "balanced"}]
+    assert len(imbalance.table(rows).splitlines()) == 2 + len(rows) // 2
+
+    class Never:
+        def predict(self, X: Any) -> Any:
+            return np.zeros(len(X), int)
+
+    assert imbalance.score(Never(), X_test, truth) == pytest.approx((0.5, 0.05))

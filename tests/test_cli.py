@@ -239,10 +239,10 @@ def test_a_thread_may_ask_whether_to_stop() -> None:
 def test_the_options_are_these() -> None:
     """A new option is a decision: it is written down here too."""
     assert sorted(option for parameter in train.params for option in parameter.opts) == [
-        "--accelerator", "--chain-steps", "--checkpoint-every", "--data-dir", "--devices",
-        "--evaluate-every", "--graph", "--held-out", "--image-size", "--labeled-batch",
-        "--learning-rate", "--max-steps", "--method", "--net", "--no-verify", "--num-labels",
-        "--out", "--per-class", "--precision", "--pseudo-label-features", "--quiet", "--recipe",
-        "--resume", "--seed", "--setting", "--skip-bad", "--target", "--tensorboard",
+        "--accelerator", "--chain-steps", "--checkpoint-every", "--class-prior", "--class-weight",
+        "--data-dir", "--devices", "--evaluate-every", "--graph", "--held-out", "--image-size",
+        "--labeled-batch", "--learning-rate", "--max-steps", "--method", "--net", "--no-verify",
+        "--num-labels", "--out", "--per-class", "--precision", "--pseudo-label-features", "--quiet",
+        "--recipe", "--resume", "--seed", "--setting", "--skip-bad", "--target", "--tensorboard",
         "--unlabeled-batch", "--weight", "data",
     ]  # fmt: skip

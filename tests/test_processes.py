@@ -273,6 +273,14 @@ def test_what_the_user_got_wrong_is_told_once(forks: Forks, tmp_path: Path) -> N
         assert "Traceback" not in said
 
 
+def test_class_weights_in_two_processes(forks: Forks, tmp_path: Path) -> None:
+    for out, given in (("plain", ()), ("weighted", ("--class-weight", "3=9"))):
+        line = (*TRAIN, "--devices", "2", "--out", out, *given)
+        assert forks.run(*line, folder=str(tmp_path)).code == 0
+    plain, weighted = (metrics(tmp_path / out)[0] for out in ("plain", "weighted"))
+    assert plain["cross_entropy"] != pytest.approx(weighted["cross_entropy"], rel=1e-3)
+
+
 def test_stopped_in_two_processes_and_resumed(
     forks: Forks, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from benchmarks import estimator, lab, loss, pseudo_labels, scaling, soak, time_to_accuracy
+from benchmarks import (
+    estimator,
+    imbalance,
+    lab,
+    loss,
+    pseudo_labels,
+    scaling,
+    soak,
+    time_to_accuracy,
+)
 from cclp.experiments.folder import read_results
 from cclp.experiments.overhead import rows, share
 from cclp.experiments.tables import TABLES
@@ -118,6 +127,7 @@ def benchmarks() -> list[tuple[tuple[str, str], str]]:
         (scaling.MARKS, scaling.table(read_json(folder, "scaling-benchmark.json"))),
         (lab.MARKS, lab.table(read_json(folder, "lab-benchmark.json"))),
         (soak.MARKS, soak.markdown(read_json(folder, "soak.json"))),
+        (imbalance.MARKS, imbalance.table(read_json(folder, "imbalance.json")["rows"])),
         (
             pseudo_labels.MARKS,
             pseudo_labels.table(

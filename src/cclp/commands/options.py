@@ -25,6 +25,34 @@ class Weight(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"must be a number or METHOD=number, got {value!r}", param, ctx)
 
 
+class ClassValues(click.ParamType):  # type: ignore[type-arg]
+    """A number for each class, by name; or "balanced"."""
+
+    def __init__(self, balanced: bool) -> None:
+        self.balanced = balanced
+        self.name = "balanced|CLASS=W,…" if balanced else "CLASS=SHARE,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | dict[str, float]:
+        if self.balanced and value == "balanced":
+            return "balanced"
+        found: dict[str, float] = {}
+        for pair in str(value).split(","):
+            name, _, number = pair.rpartition("=")
+            try:
+                if not name or name in found:
+                    raise ValueError
+                found[name] = float(number)
+            except ValueError:
+                self.fail(
+                    f"must be {self.name}, every class once, got {pair!r}",
+                    param,
+                    ctx,
+                )
+        return found
+
+
 class MethodSetting(click.ParamType):  # type: ignore[type-arg]
     """A setting of a method, by name."""
 

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from cclp.checks import refuse_options
 from cclp.commands.options import (
+    ClassValues,
     RecipeName,
     Weight,
     choice_option,
@@ -81,6 +82,19 @@ RESUME_TAKES = ("data_dir", "net", "method")
     help="Of the method's term; vat=0.3 for one of several.  [default: the method's or recipe's]",
 )
 @setting_option
+@click.option(
+    "--class-weight",
+    type=ClassValues(balanced=True),
+    help="Of the cross entropy on labels, for classes of unequal size; 1 for those left out. "
+    "balanced: in inverse proportion to the number of labels. Batches then hold the classes as the "
+    "labels do.  [default: equal numbers of each class]",
+)
+@click.option(
+    "--class-prior",
+    type=ClassValues(balanced=False),
+    help="Shares of the classes among all samples, if you know them; batches and "
+    "pseudo-labels then have these shares.  [default: equal numbers of each class]",
+)
 @click.option("--chain-steps", type=int, help="S of CCLP.  [default: the recipe's]")
 @path_option(
     "--pseudo-label-features",

@@ -33,6 +33,8 @@ class Batches:
         unlabeled_batch: unlabeled samples in a batch. A small set repeats.
         labeled_batch: at most so many labeled samples in a batch. If there are more classes, a
             batch holds one sample of so many classes, which take turns.
+        shares: of the classes in the labeled part of a batch, by class index; its size stays, and
+            each class has at least one sample. None: all the same.
         seed: of the run.
         world_size: number of processes. They read disjoint parts of the streams.
 
@@ -59,16 +61,21 @@ class Batches:
         per_class: int,
         unlabeled_batch: int,
         labeled_batch: int | None = None,
+        shares: NDArray[np.float64] | None = None,
         seed: int,
         world_size: int = 1,
     ) -> None:
-        self.members = [labeled[labels == c] for c in np.unique(labels)]
+        present = np.unique(labels)
+        self.members = [labeled[labels == c] for c in present]
         classes = len(self.members)
         cap = classes * per_class if labeled_batch is None else labeled_batch
         self.classes_per_step = min(classes, cap)
         self.per_class = max(1, min(per_class, cap // classes))
         if self.classes_per_step * self.per_class < 2:
             raise ValueError("a batch must hold at least 2 labeled samples (batch norm), got 1")
+        self.counts = np.full(classes, self.per_class)
+        if shares is not None:
+            self.counts = _apportion(shares[present], classes * self.per_class)
         self.unlabeled = unlabeled
         self.unlabeled_batch = unlabeled_batch if len(unlabeled) else 0
         self.seed = seed
@@ -78,7 +85,7 @@ class Batches:
         turn = step * self.world_size + rank
         labeled = [
             self.members[c][
-                self._read(len(self.members[c]), turn, self.per_class, _LABELED, int(c))
+                self._read(len(self.members[c]), turn, int(self.counts[c]), _LABELED, int(c))
             ]
             for c in self._classes(turn)
         ]
@@ -86,6 +93,22 @@ class Batches:
             self._read(len(self.unlabeled), turn, self.unlabeled_batch, _UNLABELED)
         ]
         return BatchIndices(np.concatenate(labeled), unlabeled)
+
+    def importance(self, weights: NDArray[np.float64], size: int) -> NDArray[np.float32]:
+        """Factors that make the mean over labeled samples of batches a weighted mean over them all.
+
+        Args:
+            weights: of the labeled samples, in the order of their indices, (N_L,).
+            size: of the training set, N.
+
+        Returns:
+            By index into the training set, (N,); 0 where there is no label.
+        """
+        found = np.zeros(size)
+        found[np.sort(np.concatenate(self.members))] = weights / weights.sum()
+        for members, share in zip(self.members, self.counts / self.counts.sum(), strict=True):
+            found[members] *= len(members) / share  # a sample's turn comes so much less often
+        return found.astype(np.float32)
 
     def _classes(self, turn: int) -> Indices:
         """Different classes for a batch; every class occurs in an epoch of turns."""
@@ -109,6 +132,15 @@ class Batches:
                 for epoch in np.unique(epochs)
             ]
         )
+
+
+def _apportion(shares: NDArray[np.float64], total: int) -> NDArray[np.int64]:
+    """So many samples in proportion to the shares, but at least one of each class."""
+    counts = np.ones(len(shares), np.int64)
+    ideal = total * shares / shares.sum()
+    for _ in range(total - len(shares)):
+        counts[np.argmax(ideal - counts)] += 1
+    return counts
 
 
 @lru_cache(maxsize=256)

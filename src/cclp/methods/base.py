@@ -28,6 +28,7 @@ class Step(NamedTuple):
         pseudo_labels: class probabilities of the unlabeled samples, (N_U, C), or None: see
             :mod:`cclp.pseudo_labels`.
         pseudo_label_weight: of them in label propagation, in [0, 1].
+        weights: of the labeled samples in the supervised term, (N_L,), or None: all 1.
     """
 
     net: Net
@@ -41,6 +42,7 @@ class Step(NamedTuple):
     max_steps: int = 1
     pseudo_labels: Tensor | None = None
     pseudo_label_weight: float = 0.0
+    weights: Tensor | None = None
 
 
 class Method(nn.Module):

@@ -17,4 +17,8 @@ class Supervised(Method):
         super().__init__()
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        return {"cross_entropy": F.cross_entropy(step.logits, step.labels)}
+        if step.weights is None:
+            return {"cross_entropy": F.cross_entropy(step.logits, step.labels)}
+        each = F.cross_entropy(step.logits, step.labels, reduction="none")
+        # a plain mean: divided by the batch's sum, its expectation would not be the weighted mean
+        return {"cross_entropy": (step.weights * each).mean()}

@@ -44,6 +44,8 @@ class LabelGraph:
         cache: folder that keeps neighbours for the next time, whatever the labels are then (of
             more than 60,000 samples, for the same labels).
         rows: which N of the samples are meant; None: all.
+        class_prior: shares of the classes among them, (C,), if they are known; None: those of the
+            labels if there were five more of each.
 
     Examples:
         >>> x = np.concatenate([np.arange(8.0), np.arange(100.0, 108.0)])[:, None]
@@ -63,7 +65,9 @@ class LabelGraph:
         num_classes: int,
         cache: Path | None = None,
         rows: NDArray[np.int64] | None = None,
+        class_prior: NDArray[np.float64] | None = None,
     ) -> None:
+        self.class_prior = class_prior
         rows = np.arange(len(x)) if rows is None else rows
         self.labels = np.eye(num_classes)[y] * (y >= 0)[:, None]
         order = np.random.default_rng(0).permutation(len(rows))
@@ -89,14 +93,16 @@ class LabelGraph:
         Returns:
             One-hot; the classes' shares for samples that no label reaches.
         """
-        counts = self.labels[self.nodes].sum(0)
+        shares = self.class_prior
+        if shares is None:
+            shares = class_shares(self.labels[self.nodes].sum(0))
         found = np.empty(self.labels.shape)
         if self.W is None:
-            found[:] = class_shares(counts)
+            found[:] = shares
         else:
-            classes = largest_class(self._propagated[1], counts)
+            classes = largest_class(self._propagated[1], shares)
             P = random_walk(self.W)
-            classes = threshold_dynamics(classes, P, self._distinct_labels, counts)
+            classes = threshold_dynamics(classes, P, self._distinct_labels, shares)
             found[self.nodes] = classes[self.place]
         if len(self.others):
             search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(self.points[self.nodes])
@@ -129,7 +135,7 @@ class LabelGraph:
         labels = self.labels[self.nodes]
         if self.W is None:
             return leave_one_out(None, None, labels, labels, self.place)
-        return leave_one_out(self.W, *self._propagated, labels, self.place)
+        return leave_one_out(self.W, *self._propagated, labels, self.place, self.class_prior)
 
     def _with_labels(self, classes: NDArray[np.float64]) -> NDArray[np.float32]:
         known = self.labels.any(1, keepdims=True)

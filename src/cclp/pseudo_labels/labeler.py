@@ -25,6 +25,7 @@ class Labeler:
         split: which are labeled and which are seen unlabeled.
         num_classes: C.
         schedule: of pseudo-labels, as the recipe has it.
+        class_prior: shares of the classes, (C,), if they are known.
         cache: folder that keeps neighbours for the next time.
         what: the samples are, for messages: "inputs" or "features".
         warn, info: are called with a sentence for the user.
@@ -38,13 +39,14 @@ class Labeler:
         num_classes: int,
         schedule: PseudoLabelSchedule,
         *,
+        class_prior: NDArray[np.float64] | None = None,
         cache: Path | None = None,
         what: str = "inputs",
         warn: Callable[[str], None] = lambda text: None,
         info: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.x, self.y, self.split, self.num_classes = x, y, split, num_classes
-        self.schedule, self.cache = schedule, cache
+        self.schedule, self.cache, self.class_prior = schedule, cache, class_prior
         self.what, self.warn, self.info = what, warn, info
 
     def start(self) -> Start:
@@ -84,7 +86,7 @@ class Labeler:
     def graph(self) -> LabelGraph:
         """Over which labels are propagated."""
         known = np.where(np.isin(self._seen, self.split.labeled), self.y[self._seen], -1)
-        return LabelGraph(self.x, known, self.num_classes, self.cache, self._seen)
+        return LabelGraph(self.x, known, self.num_classes, self.cache, self._seen, self.class_prior)
 
     @property
     def _seen(self) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import binom
 
-from cclp.pseudo_labels.solvers import Floats, class_scale, solve
+from cclp.pseudo_labels.solvers import Floats, class_scale, class_shares, solve
 
 TESTED = 100  # labels, at most
 FEW_LABELS = 20  # of each class: from them alone a net learns less than the graph knows
@@ -52,6 +52,7 @@ def leave_one_out(
     F: Floats,
     labels: Floats,
     place: np.ndarray[tuple[int], np.dtype[np.intp]],
+    class_prior: Floats | None = None,
 ) -> LeaveOneOut:
     """Test at most 100 labels, of classes that have another one, one at a time.
 
@@ -63,6 +64,7 @@ def leave_one_out(
         system, F: I − αS and its solution, of the distinct points.
         labels: one-hot labels of the samples, zero rows where there is none, (N, C).
         place: of the samples among the distinct points, (N,).
+        class_prior: shares of the classes, (C,), if they are known.
     """
     counts, classes = labels.sum(0), labels.argmax(1)
     tested = np.flatnonzero(labels.any(1) & (counts[classes] > 1))[:TESTED]
@@ -80,7 +82,8 @@ def leave_one_out(
         rest, left = F[node].copy(), mass.copy()
         rest[of] = max(rest[of] - itself, 0) if others else 0  # and no rounding error
         left[of] -= added[node]
-        found = (rest * class_scale(counts - labels[i], left)).argmax()
+        shares = class_shares(counts - labels[i]) if class_prior is None else class_prior
+        found = (rest * class_scale(shares, left)).argmax()
         correct[number] = rest[of] > 0 and found == of
     each = [correct[classes[tested] == of].mean() for of in np.unique(classes[tested])]
     return LeaveOneOut(int(correct.sum()), len(tested), float(min(each)))

@@ -1,7 +1,7 @@
 """Label propagation and graph cuts on a sparse affinity matrix W, as plain functions.
 
 Letters: W (n, n) symmetric affinities, S = D^(-1/2) W D^(-1/2), P = D⁻¹ W the random walk, Y (n, C)
-given labels, F (n, C) propagated ones. ``counts`` are the labels of each class, (C,).
+given labels, F (n, C) propagated ones. ``shares`` are those of the classes among all samples, (C,).
 """
 
 import numpy as np
@@ -66,20 +66,20 @@ def class_shares(counts: Floats) -> Floats:
     return np.asarray(some / some.sum())
 
 
-def class_scale(counts: Floats, mass: Floats) -> Floats:
+def class_scale(shares: Floats, mass: Floats) -> Floats:
     """Factors that give every class its share of the mass (class mass normalisation)."""
-    return class_shares(counts) / np.where(mass > 0, mass, 1)
+    return shares / np.where(mass > 0, mass, 1)
 
 
-def largest_class(F: Floats, counts: Floats) -> Floats:
+def largest_class(F: Floats, shares: Floats) -> Floats:
     """One-hot classes after class mass normalisation; the shares where no label reaches."""
-    balanced = F * class_scale(counts, F.sum(0))
+    balanced = F * class_scale(shares, F.sum(0))
     reached = balanced.max(1, keepdims=True) > 0
-    return np.where(reached, np.eye(len(counts))[balanced.argmax(1)], class_shares(counts))
+    return np.where(reached, np.eye(len(shares))[balanced.argmax(1)], shares)
 
 
 def threshold_dynamics(
-    classes: Floats, P: sparse.csr_matrix, labels: Floats, counts: Floats
+    classes: Floats, P: sparse.csr_matrix, labels: Floats, shares: Floats
 ) -> Floats:
     """MBO threshold dynamics (Merriman, Bence & Osher; on graphs with class sizes, Jacobs et al.
     2018): diffuse the classes for five steps, take the largest one again, until nothing changes.
@@ -93,7 +93,7 @@ def threshold_dynamics(
         classes: to begin with, one-hot or shares, (n, C).
         P: random walk.
         labels: how many labels of each class a point has, (n, C).
-        counts: of labels, (C,).
+        shares: of the classes, (C,).
     """
     known, reached = labels.any(1), (classes == 1).any(1)[:, None]
     given = labels[known] / labels[known].sum(1, keepdims=True)  # duplicates may disagree
@@ -103,7 +103,7 @@ def threshold_dynamics(
         for _ in range(DIFFUSION_STEPS):
             diffused = P @ diffused
             diffused[known] = given
-        before, classes = classes, largest_class(diffused, counts)
+        before, classes = classes, largest_class(diffused, shares)
         if (classes.sum(0) < first.sum(0) / 2).any():
             return first
         if (classes != first).any(1).mean() > MOST_CHANGED:

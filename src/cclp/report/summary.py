@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from cclp.methods import method_parts
 from cclp.report.sections import curve
 from cclp.runs.record import RunRecord
+from cclp.training.config import Config
 from cclp.training.recipe import Recipe
 
 SAMPLES = {"test": "test samples", "held_out": "held-out training samples"}  # by evaluated_on
@@ -87,6 +88,17 @@ def ingredients(run: RunRecord) -> list[Fact]:
         Fact("Seed", str(config.seed)),
         Fact("Augmentation", augmentation(recipe)),
         Fact("Graph pseudo-labels", *_pseudo_labels(run)),
+        *_class_facts(config),
+    ]
+
+
+def _class_facts(config: Config) -> list[Fact]:
+    """Of class weights and class shares, where a run has them."""
+    facts = {"Class weight": config.class_weight, "Class prior": config.class_prior}
+    return [
+        Fact(name, value if isinstance(value, str) else plain(value))
+        for name, value in facts.items()
+        if value is not None
     ]
 
 

@@ -11,6 +11,7 @@ import torch
 from lightning_fabric import Fabric
 
 from cclp.data.dataset import Dataset
+from cclp.data.weights import class_shares, label_weights
 from cclp.files import cache_root, write_json
 from cclp.methods import make_methods
 from cclp.nets.registry import make_net
@@ -79,6 +80,12 @@ class Run:
             ),
             labeled_batch=config.labeled_batch,
             seed=config.seed,
+            label_weights=label_weights(
+                data.train_y[self.split.labeled],
+                data.spec.classes,
+                config.class_weight,
+                config.class_prior,
+            ),
         )
         start = None
         if checkpoint is not None:
@@ -203,6 +210,7 @@ class Run:
             self.split,
             self.data.num_classes,
             schedule,
+            class_prior=class_shares(self.config.class_prior, self.data.spec.classes),
             cache=cache_root() / "neighbours",
             what=what,
             warn=self.report.warn,

@@ -5,10 +5,12 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
 
 from cclp.checks import check_choice
+from cclp.data.weights import class_shares, label_weights
 from cclp.methods import make_methods
 from cclp.progress import Reporter, make_reporter
 from cclp.pseudo_labels.labeler import Labeler
@@ -85,6 +87,16 @@ class CCLPClassifier(Predictor):
 
     similarity : {"dot", "cosine", "euclidean"}, default="euclidean"
         Of embeddings, for CCLP.
+
+    class_weight : dict or "balanced", default=None
+        Weights of the classes in the cross entropy on labels, as in scikit-learn; 1 where one is
+        left out. Steps then see labeled samples in the proportions they come in, which is better
+        for classes of very unequal size. None: every class has the same weight whatever the number
+        of its labels, and steps see equal numbers of each.
+
+    class_prior : dict, default=None
+        Shares of the classes among all samples, if they are known and the labels do not show them.
+        Steps then see labeled samples in these proportions, and pseudo-labels have these shares.
 
     max_iter : int, default=None
         Training steps. None: 300; fewer for less than 200 samples, but at least 100; more for over
@@ -188,6 +200,8 @@ class CCLPClassifier(Predictor):
         chain_steps: int = 3,
         weight: float | dict[str, float] | None = None,
         similarity: str = "euclidean",
+        class_weight: str | dict[Any, float] | None = None,
+        class_prior: dict[Any, float] | None = None,
         max_iter: int | None = None,
         batch_size: tuple[int, int] = (5, 250),
         learning_rate: float = 4e-3,
@@ -207,6 +221,8 @@ class CCLPClassifier(Predictor):
         self.chain_steps = chain_steps
         self.weight = weight
         self.similarity = similarity
+        self.class_weight = class_weight
+        self.class_prior = class_prior
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -218,7 +234,7 @@ class CCLPClassifier(Predictor):
         self.random_state = random_state
         self.warm_start = warm_start
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on labeled and unlabeled samples.
 
         Parameters
@@ -229,6 +245,9 @@ class CCLPClassifier(Predictor):
         y : array-like of shape (n_samples,)
             Labels; -1, NaN or None where there is none.
 
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights in the cross entropy on labels, none below 0, and nowhere else.
+
         Returns
         -------
         self : CCLPClassifier
@@ -236,12 +255,12 @@ class CCLPClassifier(Predictor):
         """
         before = dict(self.__dict__)
         try:
-            return self._fit(X, y)
+            return self._fit(X, y, sample_weight)
         except BaseException:  # what was fitted before stays as it was
             self.__dict__ = before
             raise
 
-    def _fit(self, X: Any, y: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         X = validate_data(self, X, dtype=FLOATS, order="C", ensure_min_samples=2)
         if y is None:
             raise ValueError(
@@ -251,6 +270,8 @@ class CCLPClassifier(Predictor):
         y = read_labels(y)
         check_consistent_length(X, y)
         classes, codes = encode_labels(y)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         check_choice("device", self.device, ACCELERATORS)
         check_choice("precision", self.precision, PRECISIONS)
         recipe = estimator_recipe(
@@ -271,6 +292,13 @@ class CCLPClassifier(Predictor):
             raise ValueError(f"{_SAME_NETWORK}: samples of shape {self._shape}, got {shape}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         split = make_split(codes, self.validation_fraction if self.early_stopping else None, seed)
+        weights = label_weights(
+            codes[split.labeled],
+            classes.tolist(),
+            self.class_weight,
+            self.class_prior,
+            None if sample_weight is None else sample_weight[split.labeled],
+        )
         offset = self._offset if fitted else X.mean(0, dtype=np.float64)
         x = subtract(X, offset).reshape(len(X), *shape)
         with own_randomness(), make_reporter(quiet=False) if self.verbose else Reporter() as report:
@@ -286,21 +314,24 @@ class CCLPClassifier(Predictor):
                 make_methods=lambda: make_methods(self.method, len(classes), settings),
                 labeled_batch=LABELED_BATCH,
                 seed=seed,
+                label_weights=weights,
             )
             if fitted:
                 self._continue_with(trainer.objective)
-            self._train(trainer, len(classes), report)
+            self._train(trainer, classes, report)
         self.classes_, self._offset, self._shape = classes, offset, shape
         return self
 
-    def _train(self, trainer: Trainer, num_classes: int, report: Reporter) -> None:
+    def _train(self, trainer: Trainer, classes: NDArray[Any], report: Reporter) -> None:
         x, y, split = trainer.x, trainer.y, trainer.split
         history, steps = History(), trainer.recipe.max_steps
         title = f"{self.method}, {len(x)} samples, {len(split.labeled)} labels"
         callbacks: list[Callback] = [Progress(report, title), history]
         schedule, pseudo_labels = pseudo_label_schedule(trainer), None
         if schedule is not None:
-            pseudo_labels = GraphPseudoLabels(Labeler(x, y, split, num_classes, schedule), report)
+            prior = class_shares(self.class_prior, classes.tolist())
+            labeler = Labeler(x, y, split, len(classes), schedule, class_prior=prior)
+            pseudo_labels = GraphPseudoLabels(labeler, report)
             callbacks.append(pseudo_labels)
         if len(split.held_out):
             measured = EvaluationSet("held_out", x, split.held_out, y[split.held_out], [])

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from cclp.checks import check_choice, check_integer
+from cclp.data.weights import check_class_prior, check_class_weight
 from cclp.methods import method_parts
 from cclp.training.recipe import Recipe, Settings, checked_settings
 
@@ -33,6 +34,9 @@ class Config:
         num_labels: how many labeled samples, in equal shares of the classes; None: all there are.
         settings: of the methods, by method and name, where they are neither the recipe's nor the
             methods' own: ``{"vat": {"weight": 0.3, "radius": 0.4}}``.
+        class_weight: of the supervised term, by the names of the classes, or "balanced"; see
+            :func:`cclp.data.weights.label_weights`. None: every class counts the same.
+        class_prior: shares of the classes among all samples, by their names, if they are known.
         seed: of the labeled set, the weights and all steps.
         data_dir: folder of published data; None: what ``CCLP_DATA`` names, or the cache.
         verify: whether files of published data must be the published ones.
@@ -61,6 +65,8 @@ class Config:
     method: str = ""
     num_labels: int | None = 100
     settings: Settings = field(default_factory=dict)
+    class_weight: str | dict[str, float] | None = None
+    class_prior: dict[str, float] | None = None
     seed: int = 0
     data_dir: str | None = None
     verify: bool = True
@@ -88,6 +94,8 @@ class Config:
         for name in self.settings:
             if name not in parts:
                 raise ValueError(f"settings has {name!r}, but the method is {self.method!r}")
+        check_class_weight(self.class_weight)
+        check_class_prior(self.class_prior)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("accelerator", self.accelerator, ACCELERATORS)
         check_choice("graph", self.graph, GRAPHS)

@@ -76,6 +76,7 @@ class Objective(nn.Module):
         max_steps: int = 1,
         pseudo_labels: Tensor | None = None,
         pseudo_label_weight: float = 0.0,
+        weights: Tensor | None = None,
     ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
         """Terms of the loss by name, and both embeddings, detached."""
         x_labeled = self.inputs(x_labeled, augmented=True)
@@ -96,6 +97,7 @@ class Objective(nn.Module):
             max_steps=max_steps,
             pseudo_labels=pseudo_labels,
             pseudo_label_weight=pseudo_label_weight,
+            weights=weights,
         )
         terms = {name: term for method in self.methods for name, term in method(step).items()}
         return terms, z_labeled.detach(), None if z_unlabeled is None else z_unlabeled.detach()

@@ -18,6 +18,7 @@ from cclp.data.augment import make_augmentation
 from cclp.data.batches import Batches
 from cclp.data.normalize import ZScore
 from cclp.data.splits import Split
+from cclp.data.weights import LabelWeights
 from cclp.methods.base import Method
 from cclp.nets.base import Net
 from cclp.training.callbacks import Callback, Evaluation
@@ -63,6 +64,8 @@ class Trainer:
         make_net, make_methods: are called once all generators are seeded.
         labeled_batch: at most so many labeled samples in a step.
         seed: of the weights and all steps.
+        label_weights: of the labeled samples in the supervised term, in the order of
+            ``split.labeled``; None: every class counts the same.
 
     Attributes:
         done: steps that are done; set it, with the state, to resume.
@@ -87,6 +90,7 @@ class Trainer:
         make_methods: Callable[[], list[Method]],
         labeled_batch: int | None,
         seed: int,
+        label_weights: LabelWeights | None = None,
     ) -> None:
         reseed(seed, step=-1, rank=0)
         self.fabric, self.recipe, self.seed = fabric, recipe, seed
@@ -105,8 +109,14 @@ class Trainer:
             per_class=recipe.per_class,
             unlabeled_batch=recipe.unlabeled_batch,
             labeled_batch=labeled_batch,
+            shares=None if label_weights is None else label_weights.shares,
             seed=seed,
             world_size=fabric.world_size,
+        )
+        self.importance = (  # of each training sample in the supervised term
+            None
+            if label_weights is None
+            else self.batches.importance(label_weights.samples, len(y))
         )
         self.done = 0
         self.warmup_steps = 0
@@ -156,7 +166,7 @@ class Trainer:
         """One step of Algorithm 1: draw a batch, embed, propagate, lose, update."""
         begun = time.perf_counter()
         reseed(self.seed, step, self.fabric.global_rank)
-        x_labeled, labels, x_unlabeled, pseudo_labels = self._load_batch(step)
+        x_labeled, labels, x_unlabeled, pseudo_labels, weights = self._load_batch(step)
         learning_rate = self.recipe.learning_rate_at(step)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -169,6 +179,7 @@ class Trainer:
             self.recipe.max_steps,
             pseudo_labels,
             self.pseudo_label_weight(step) if pseudo_labels is not None else 0.0,
+            weights,
         )
         losses = torch.stack(list(terms.values()))
         values = self._means(list(terms), losses)
@@ -182,17 +193,23 @@ class Trainer:
         seconds = time.perf_counter() - begun
         return StepResult(step + 1, values, learning_rate, z_labeled, labels, z_unlabeled, seconds)
 
-    def _load_batch(self, step: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Labeled samples with labels, unlabeled ones, and pseudo-labels of those, if any."""
+    def _load_batch(
+        self, step: int
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """Labeled samples with labels, unlabeled ones and their pseudo-labels, weights of the
+        labeled.
+        """
         labeled, unlabeled = self.batches(step, self.fabric.global_rank)
         some = len(unlabeled) > 0 and step >= self.warmup_steps
         known = some and self.pseudo_labels is not None and self.pseudo_label_weight(step) > 0
-        moved: tuple[Tensor, Tensor, Tensor | None, Tensor | None] = self.fabric.to_device(
+        moved: tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
+        moved = self.fabric.to_device(
             (
                 torch.from_numpy(self.x[labeled]),
                 torch.from_numpy(self.y[labeled]),
                 torch.from_numpy(self.x[unlabeled]) if some else None,
                 torch.from_numpy(cast(Any, self.pseudo_labels)[unlabeled]) if known else None,
+                None if self.importance is None else torch.from_numpy(self.importance[labeled]),
             )
         )
         return moved
