@@ -34,9 +34,7 @@ MARKS = "<!-- benchmarks/loss.py writes from here -->", "<!-- to here -->"
 SIZES, COMPILED = (200, 500, 1000, 2000), (200, 500)
 AVX2 = "AVX512" not in torch.backends.cpu.get_cpu_capability()
 TARGETS = {
-    "over_floor": (
-        {500: 1.6, 1000: 1.3, 2000: 1.15} if AVX2 else {500: 2.0, 1000: 1.3, 2000: 1.2}
-    ),
+    "over_floor": ({500: 1.6, 1000: 1.3, 2000: 1.15} if AVX2 else {500: 2.0, 1000: 1.3, 2000: 1.2}),
     "over_transcription": {200: 1.0, 1000: 0.85},
     "memory_over_transcription": dict.fromkeys(SIZES, 0.6),
 }
