@@ -28,6 +28,9 @@ class Step(NamedTuple):
         pseudo_labels: class probabilities of the unlabeled samples, (N_U, C), or None: see
             :mod:`cclp.pseudo_labels`.
         pseudo_label_weight: of them in label propagation, in [0, 1].
+        z_anchors, anchor_classes: the last embeddings, without gradient, of classes that have no
+            label in this step, (A, F), and these classes, (A,); None if every class has one in
+            every step: see :mod:`cclp.methods.anchors`.
     """
 
     net: Net
@@ -41,6 +44,8 @@ class Step(NamedTuple):
     max_steps: int = 1
     pseudo_labels: Tensor | None = None
     pseudo_label_weight: float = 0.0
+    z_anchors: Tensor | None = None
+    anchor_classes: Tensor | None = None
 
 
 class Method(nn.Module):

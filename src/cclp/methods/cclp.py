@@ -1,10 +1,13 @@
 """Compact clustering via label propagation: the paper's method."""
 
+from copy import copy
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cclp.loss.cclp import CCLPLoss
+from cclp.loss.graph import make_metric, similarities
 from cclp.loss.health import GraphHealth, graph_health
 from cclp.methods.base import Method, Step
 
@@ -13,7 +16,8 @@ class CCLP(Method):
     """The loss of :class:`cclp.CCLPLoss` on a step's embeddings; the classifier is not touched.
 
     Where a step has pseudo-labels (method ``graph_pseudo_label``), they are the prior of its label
-    propagation, with the weight that they have at that time.
+    propagation, with the weight that they have at that time. Where a step has labels of some
+    classes only, anchors stand for the others: see :mod:`cclp.methods.anchors`.
 
     Args:
         num_classes: C.
@@ -25,14 +29,38 @@ class CCLP(Method):
         self.loss = CCLPLoss(num_classes, **settings)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        loss = self.loss(
-            step.z_labeled,
-            step.labels,
-            step.z_unlabeled,
-            step.pseudo_labels,
-            step.pseudo_label_weight,
-        )
-        return {"cclp": loss}
+        loss, prior = self.loss, step.pseudo_labels
+        z_labeled, labels = step.z_labeled, step.labels
+        if step.z_unlabeled is not None and step.z_anchors is not None:
+            z_anchors, anchor_classes = self._nearest_anchors(step)
+            z_labeled = torch.cat([z_labeled, z_anchors])
+            labels = torch.cat([labels, anchor_classes])
+            if not loss.gather:  # the other classes would cost time only
+                present, labels = labels.unique(return_inverse=True)
+                loss = copy(loss)
+                loss.num_classes = len(present)
+                prior = None if prior is None else _restricted(prior, present)
+        term = loss(z_labeled, labels, step.z_unlabeled, prior, step.pseudo_label_weight)
+        return {"cclp": term}
+
+    @torch.no_grad()
+    def _nearest_anchors(self, step: Step) -> tuple[Tensor, Tensor]:
+        """Of the absent classes, those that an unlabeled sample is nearest to, or that are its
+        pseudo-label: all of them would cost too much, and the others hardly count.
+        """
+        assert step.z_unlabeled is not None
+        assert step.z_anchors is not None and step.anchor_classes is not None
+        z_anchors = step.z_anchors.to(step.z_labeled.dtype)
+        known = torch.cat([step.z_labeled, z_anchors])
+        metric = make_metric(self.loss.similarity, self.loss.temperature, self.loss.bandwidth)
+        z = torch.cat([known, step.z_unlabeled]).float()
+        nearest = similarities(z, metric, first_row=len(known))[:, : len(known)].argmax(1)
+        chosen = torch.zeros(len(known), dtype=torch.bool, device=z.device)
+        chosen[nearest] = True
+        chosen = chosen[len(step.z_labeled) :]
+        if step.pseudo_labels is not None:
+            chosen |= torch.isin(step.anchor_classes, step.pseudo_labels.argmax(1))
+        return z_anchors[chosen], step.anchor_classes[chosen]
 
     def health(
         self, z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor | None
@@ -47,3 +75,9 @@ class CCLP(Method):
             temperature=self.loss.temperature,
             bandwidth=self.loss.bandwidth,
         )
+
+
+def _restricted(prior: Tensor, classes: Tensor) -> Tensor:
+    """Class probabilities given that it is one of ``classes``; uniform if it is none of them."""
+    some = prior[:, classes] + torch.finfo(prior.dtype).tiny
+    return some / some.sum(1, keepdim=True)

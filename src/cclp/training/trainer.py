@@ -96,8 +96,6 @@ class Trainer:
             recipe.random_affine, recipe.color_jitter, recipe.horizontal_flip
         )
         self.objective = Objective(normalizer, make_net(), make_methods(), augment)
-        self.adam = make_optimizer(self.objective, recipe)
-        self.module, self.optimizer = fabric.setup(self.objective, self.adam)
         self.batches = Batches(
             split.labeled,
             y[split.labeled],
@@ -108,6 +106,10 @@ class Trainer:
             seed=seed,
             world_size=fabric.world_size,
         )
+        if self.batches.classes_per_step < len(self.batches.members):
+            self.objective.keep_anchors(torch.from_numpy(x[:2]))
+        self.adam = make_optimizer(self.objective, recipe)
+        self.module, self.optimizer = fabric.setup(self.objective, self.adam)
         self.done = 0
         self.warmup_steps = 0
         self.pseudo_labels: NDArray[np.float32] | None = None
