@@ -1,9 +1,23 @@
 """Classes that a step has no label of, present by the last embedding of one of their samples."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
 from cclp.loss.gather import gather_rows
+
+
+class Absent(NamedTuple):
+    """Anchors of classes that are absent from a step.
+
+    Attributes:
+        z: their last embeddings, without gradient, (A, F).
+        classes: class indices, (A,).
+    """
+
+    z: Tensor
+    classes: Tensor
 
 
 class Anchors(nn.Module):
@@ -20,7 +34,7 @@ class Anchors(nn.Module):
         >>> anchors = Anchors(3, 2)
         >>> anchors.update(torch.ones(2, 2), torch.tensor([0, 2]))
         >>> anchors.absent(torch.tensor([0, 1]))
-        (tensor([[1., 1.]]), tensor([2]))
+        Absent(z=tensor([[1., 1.]]), classes=tensor([2]))
     """
 
     z: Tensor
@@ -31,12 +45,12 @@ class Anchors(nn.Module):
         self.register_buffer("z", torch.zeros(num_classes, embedding_size))
         self.register_buffer("seen", torch.zeros(num_classes, dtype=torch.bool))
 
-    def absent(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Anchors of the classes seen so far that are not among ``labels``, and these classes."""
+    def absent(self, labels: Tensor) -> Absent:
+        """Anchors of the classes seen so far that are not among ``labels``."""
         absent = self.seen.clone()
         absent[labels] = False
         classes = absent.nonzero()[:, 0]
-        return self.z[classes], classes
+        return Absent(self.z[classes], classes)
 
     @torch.no_grad()
     def update(self, z: Tensor, labels: Tensor) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from cclp.checks import check_number
 from cclp.loss.health import GraphHealth
+from cclp.methods.anchors import Absent
 from cclp.nets import Net, batch_norms
 
 
@@ -28,9 +29,8 @@ class Step(NamedTuple):
         pseudo_labels: class probabilities of the unlabeled samples, (N_U, C), or None: see
             :mod:`cclp.pseudo_labels`.
         pseudo_label_weight: of them in label propagation, in [0, 1].
-        z_anchors, anchor_classes: the last embeddings, without gradient, of classes that have no
-            label in this step, (A, F), and these classes, (A,); None if every class has one in
-            every step: see :mod:`cclp.methods.anchors`.
+        absent: anchors of the classes that have no label in this step; None if every class has one
+            in every step.
     """
 
     net: Net
@@ -44,8 +44,7 @@ class Step(NamedTuple):
     max_steps: int = 1
     pseudo_labels: Tensor | None = None
     pseudo_label_weight: float = 0.0
-    z_anchors: Tensor | None = None
-    anchor_classes: Tensor | None = None
+    absent: Absent | None = None
 
 
 class Method(nn.Module):

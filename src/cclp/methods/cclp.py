@@ -9,6 +9,7 @@ from torch import Tensor
 from cclp.loss.cclp import CCLPLoss
 from cclp.loss.graph import make_metric, similarities
 from cclp.loss.health import GraphHealth, graph_health
+from cclp.methods.anchors import Absent
 from cclp.methods.base import Method, Step
 
 
@@ -31,11 +32,11 @@ class CCLP(Method):
     def forward(self, step: Step) -> dict[str, Tensor]:
         loss, prior = self.loss, step.pseudo_labels
         z_labeled, labels = step.z_labeled, step.labels
-        if step.z_unlabeled is not None and step.z_anchors is not None:
-            z_anchors, anchor_classes = self._nearest_anchors(step)
-            z_labeled = torch.cat([z_labeled, z_anchors])
-            labels = torch.cat([labels, anchor_classes])
-            if not loss.gather:  # the other classes would cost time only
+        if step.z_unlabeled is not None and step.absent is not None:
+            near = self._near(step, step.z_unlabeled, step.absent)
+            z_labeled = torch.cat([z_labeled, near.z])
+            labels = torch.cat([labels, near.classes])
+            if not loss.gather:  # columns of the other classes would cost time and change nothing
                 present, labels = labels.unique(return_inverse=True)
                 loss = copy(loss)
                 loss.num_classes = len(present)
@@ -44,23 +45,22 @@ class CCLP(Method):
         return {"cclp": term}
 
     @torch.no_grad()
-    def _nearest_anchors(self, step: Step) -> tuple[Tensor, Tensor]:
-        """Of the absent classes, those that an unlabeled sample is nearest to, or that are its
-        pseudo-label: all of them would cost too much, and the others hardly count.
+    def _near(self, step: Step, z_unlabeled: Tensor, absent: Absent) -> Absent:
+        """Absent classes that an unlabeled sample is nearest to, or that are its pseudo-label.
+
+        The others hardly count in label propagation, and with thousands of classes cost too much.
         """
-        assert step.z_unlabeled is not None
-        assert step.z_anchors is not None and step.anchor_classes is not None
-        z_anchors = step.z_anchors.to(step.z_labeled.dtype)
+        z_anchors = absent.z.to(z_unlabeled.dtype)
         known = torch.cat([step.z_labeled, z_anchors])
         metric = make_metric(self.loss.similarity, self.loss.temperature, self.loss.bandwidth)
-        z = torch.cat([known, step.z_unlabeled]).float()
+        z = torch.cat([known, z_unlabeled]).float()
         nearest = similarities(z, metric, first_row=len(known))[:, : len(known)].argmax(1)
         chosen = torch.zeros(len(known), dtype=torch.bool, device=z.device)
         chosen[nearest] = True
         chosen = chosen[len(step.z_labeled) :]
         if step.pseudo_labels is not None:
-            chosen |= torch.isin(step.anchor_classes, step.pseudo_labels.argmax(1))
-        return z_anchors[chosen], step.anchor_classes[chosen]
+            chosen |= torch.isin(absent.classes, step.pseudo_labels.argmax(1))
+        return Absent(z_anchors[chosen], absent.classes[chosen])
 
     def health(
         self, z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor | None

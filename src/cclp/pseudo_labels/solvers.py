@@ -3,8 +3,8 @@
 Letters: W (n, n) symmetric affinities, S = D^(-1/2) W D^(-1/2), P = D⁻¹ W the random walk, Y (n, C)
 given labels, F (n, C) propagated ones. ``counts`` are the labels of each class, (C,).
 
-Cost: F has n C values. If these are more than ``MOST_VALUES``, the labels of each class are propagated
-over a part of the graph around them: far away, those of other classes are nearer.
+Cost: F has n C values. If these are more than ``MOST_VALUES``, the labels of each class are
+propagated over a part of the graph around them: far away, those of other classes are nearer.
 """
 
 import numpy as np

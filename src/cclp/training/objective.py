@@ -26,7 +26,7 @@ class Objective(nn.Module):
         augment: normalised inputs, in training only.
 
     Attributes:
-        anchors: of the classes that are absent from a step; None if there are none.
+        anchors: of all classes; None if none is ever absent from a step.
     """
 
     def __init__(
@@ -102,7 +102,6 @@ class Objective(nn.Module):
         if x_unlabeled is not None:  # a pass of its own, with its own batch statistics
             x_unlabeled = self.inputs(x_unlabeled, augmented=True)
             z_unlabeled = self.net.features(x_unlabeled)
-        absent = (None, None) if self.anchors is None else self.anchors.absent(labels)
         step = Step(
             net=self.net,
             x_labeled=x_labeled,
@@ -115,8 +114,7 @@ class Objective(nn.Module):
             max_steps=max_steps,
             pseudo_labels=pseudo_labels,
             pseudo_label_weight=pseudo_label_weight,
-            z_anchors=absent[0],
-            anchor_classes=absent[1],
+            absent=None if self.anchors is None else self.anchors.absent(labels),
         )
         if self.anchors is not None:
             self.anchors.update(z_labeled, labels)
