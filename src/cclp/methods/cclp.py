@@ -31,7 +31,7 @@ class CCLP(Method):
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         loss, prior = self.loss, step.pseudo_labels
-        z_labeled, labels = step.z_labeled, step.labels
+        z_labeled, labels, share = step.z_labeled, step.labels, 1.0
         if step.z_unlabeled is not None and step.absent is not None:
             near = self._near(step, step.z_unlabeled, step.absent)
             z_labeled = torch.cat([z_labeled, near.z])
@@ -41,8 +41,11 @@ class CCLP(Method):
                 loss = copy(loss)
                 loss.num_classes = len(present)
                 prior = None if prior is None else _restricted(prior, present)
+            # With less than one sample for each class a sample is alone with the nearest label,
+            # right or wrong: to pull it there does harm.
+            share = min(1.0, len(step.z_unlabeled) / self.loss.num_classes)
         term = loss(z_labeled, labels, step.z_unlabeled, prior, step.pseudo_label_weight)
-        return {"cclp": term}
+        return {"cclp": share * term}
 
     @torch.no_grad()
     def _near(self, step: Step, z_unlabeled: Tensor, absent: Absent) -> Absent:

@@ -108,7 +108,7 @@ class Trainer:
         )
         some_are_absent = self.batches.classes_per_step < len(self.batches.members)
         if some_are_absent and self.objective.uses_unlabeled:
-            self.objective.keep_anchors(torch.from_numpy(x[:2]))
+            self.objective.keep_anchors(torch.tensor(x[:2]))
         self.adam = make_optimizer(self.objective, recipe)
         self.module, self.optimizer = fabric.setup(self.objective, self.adam)
         self.done = 0
