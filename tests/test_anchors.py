@@ -18,7 +18,7 @@ from cclp.methods.base import Step
 from cclp.methods.cclp import CCLP
 from cclp.nets import Net, mlp
 from cclp.runs.start import Stopped, resume, train
-from cclp.sklearn import CCLPClassifier
+from cclp.sklearn import CCLPClassifier, classifier
 from cclp.sklearn.parameters import estimator_recipe
 from cclp.training.trainer import Trainer
 from tests.runs import last_weights, stop_after, tiny_config
@@ -194,13 +194,16 @@ def test_a_run_with_a_bank_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert last_weights(tmp_path / "stopped") == last_weights(tmp_path / "whole")
 
 
-def test_unlabeled_samples_do_not_harm_with_many_classes() -> None:
-    """Without anchors the error is several times that of labels only."""
-    X, y, X_test, truth = gaussians(300, 12, 0)
-    small: dict[str, Any] = {"hidden_sizes": (64,), "max_iter": 150, "batch_size": (1, 150)}
+def test_unlabeled_samples_do_not_harm_where_classes_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fewer labels in a step, so that there need not be 400 classes. Without anchors: 19 %."""
+    monkeypatch.setattr(classifier, "LABELED_BATCH", 20)
+    X, y, X_test, truth = gaussians(60, 20, 0)
+    small: dict[str, Any] = {"hidden_sizes": (64,), "max_iter": 150, "batch_size": (1, 80)}
 
     def error(method: str) -> float:
         model = CCLPClassifier(method=method, device="cpu", random_state=0, **small).fit(X, y)
         return float((model.predict(X_test) != truth).mean())
 
-    assert error("cclp") < error("supervised") + 0.01
+    assert error("cclp") < error("supervised") + 0.01 < 0.1
