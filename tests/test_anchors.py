@@ -61,7 +61,7 @@ def near(*classes: int) -> Tensor:
     return (z + 0.3 * torch.randn(z.shape, generator=noise)).requires_grad_()
 
 
-def with_anchors(*classes: int) -> dict[str, Tensor]:
+def with_anchors(*classes: int) -> dict[str, Any]:
     """Labeled points of the loss, if anchors of these classes are among them."""
     index = torch.tensor([0, 1, *classes])
     return {"z_labeled": CORNERS[index], "labels": index}
@@ -76,7 +76,7 @@ def test_absent_classes_near_a_sample_are_labeled_points() -> None:
     (grad,) = torch.autograd.grad(term, unlabeled)
     torch.testing.assert_close(grad, torch.autograd.grad(expected, unlabeled)[0])
     (again,) = CCLP(6)(make_step(unlabeled, absent)).values()
-    again.backward()  # type: ignore[no-untyped-call]
+    again.backward()
     assert absent.z.grad is None
     assert unlabeled.grad is not None
 
@@ -107,7 +107,11 @@ def test_pseudo_labels_bring_the_anchors_of_their_classes() -> None:
     prior[5] = 1 / 6  # the shares of all classes
     (term,) = CCLP(6)(make_step(unlabeled, absent, prior, 0.4)).values()
     some = prior[:, [0, 1, 2, 5]]
-    present = {**with_anchors(2, 5), "labels": torch.arange(4), "z_unlabeled": unlabeled}
+    present: dict[str, Any] = {
+        **with_anchors(2, 5),
+        "labels": torch.arange(4),
+        "z_unlabeled": unlabeled,
+    }
     expected = cclp.cclp_loss(
         **present, num_classes=4, prior=some / some.sum(1, keepdim=True), prior_weight=0.4
     )

@@ -37,7 +37,7 @@ class CCLP(Method):
             z_labeled = torch.cat([z_labeled, near.z])
             labels = torch.cat([labels, near.classes])
             if not loss.gather:  # columns of the other classes would cost time and change nothing
-                present, labels = labels.unique(return_inverse=True)
+                present, labels = torch.unique(labels, return_inverse=True)
                 loss = copy(loss)
                 loss.num_classes = len(present)
                 prior = None if prior is None else _restricted(prior, present)

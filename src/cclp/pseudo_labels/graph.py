@@ -99,6 +99,7 @@ class LabelGraph:
             found[:] = class_shares(counts)
         else:
             F = self._propagated[1]
+            classes: NDArray[np.floating]
             if np.prod(F.shape) > MOST_VALUES:  # threshold dynamics would cost as much each time
                 classes = largest_of_many(F, counts)
             else:
