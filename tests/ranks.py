@@ -1,6 +1,7 @@
 """What each of two processes does in tests; it leaves what it found in its folder."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import cclp
 from cclp.methods import METHODS, make_methods
+from cclp.methods.anchors import Anchors
 from cclp.nets import Net, mlp
 from cclp.pseudo_labels.graph import LabelGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
@@ -92,6 +94,9 @@ def losses() -> dict[Any, Any]:
         for gather in (True, False)
     }
     found["objective"] = terms_and_gradients(dist.get_rank(), DistributedDataParallel)
+    anchors = Anchors(CLASSES, 2)
+    anchors.update(torch.full((1, 2), 7.0 + dist.get_rank()), torch.tensor([dist.get_rank()]))
+    found["anchors"] = anchors.state_dict()
     return found
 
 
@@ -170,6 +175,10 @@ def methods() -> dict[str, Any]:
         found[name] = train(config, Path(f"{name}-{rank()}"))["error"]
     config = tiny_config(max_steps=2, method="cclp", devices=2, evaluate_every=2, graph="global")
     found["global"] = train(config, Path(f"global-{rank()}"))["error"]
+    config = tiny_config(max_steps=4, method="cclp", devices=2, evaluate_every=2, labeled_batch=4)
+    found["absent"] = train(config, Path(f"absent-{rank()}"))["error"]
+    config = replace(config, graph="global")
+    found["absent, global"] = train(config, Path(f"absent, global-{rank()}"))["error"]
     return found
 
 

@@ -14,6 +14,7 @@ from benchmarks import (
     estimator,
     imbalance,
     lab,
+    many_classes,
     pseudo_labels,
     scaling,
     soak,
@@ -64,6 +65,16 @@ def test_pseudo_labels_are_counted(tmp_path: Path) -> None:
         assert other["accuracy"] == pytest.approx(pixels["accuracy"], abs=2e-3)
     assert 0.7 < pixels["accuracy"][0] < 1
     assert pixels["leave_one_out"][0][1] == 50
+
+
+def test_many_classes_are_measured_on_test_samples() -> None:
+    X, y, X_test, truth = many_classes.gaussians(6, 5, 0)
+    assert [len(part) for part in (X, y, X_test, truth)] == [30, 30, 60, 60]
+    assert np.bincount(y[y >= 0]).tolist() == [2] * 6
+    row = many_classes.measure(6, "supervised", 0, 5)
+    assert 0 <= row["error"] < 0.5
+    rows = [{**row, "classes": 100, "error": 0.1 * k} for k in (1, 2)]
+    assert many_classes.table(rows).splitlines()[2].startswith("| 100 | `supervised` | 15.0 ± ")
 
 
 def test_a_soak_samples_the_process() -> None:

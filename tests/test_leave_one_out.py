@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from cclp.pseudo_labels import solvers
 from cclp.pseudo_labels.graph import LabelGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from tests.pseudo_labels import (
@@ -43,6 +44,23 @@ def test_it_is_propagation_of_the_other_labels(copies: int) -> None:
     assert found[:2] == (sum(right), 30)
     assert found.worst == pytest.approx(min(each))
     assert 20 < found.correct < 30
+
+
+def test_around_the_labels_it_is_propagation_of_the_other_labels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many classes, each propagated over a part of the graph."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(30), 20)
+    X = 2 * rng.normal(size=(30, 8))[y] + rng.normal(size=(600, 8))
+    few = np.where(np.arange(600) % 20 < 3, y, -1)
+    exact = accuracy(X, few, 30)
+    monkeypatch.setattr(solvers, "MOST_VALUES", 0)
+    monkeypatch.setattr(solvers, "LOCAL_VALUES", 6000)
+    local = accuracy(X, few, 30)
+    assert local.tested == exact.tested == 90
+    assert 45 < exact.correct < 90
+    assert abs(local.correct - exact.correct) <= 5
 
 
 def test_only_classes_with_another_label_are_tested() -> None:

@@ -106,6 +106,12 @@ def test_a_global_step_of_the_trainer_is_that_of_the_joint_batch(losses: list[An
         assert furthest(found["objective"], expected) < 1e-9
 
 
+def test_anchors_are_of_all_processes(losses: list[Any]) -> None:
+    for found in losses:
+        assert found["anchors"]["z"].tolist() == [[7, 7], [8, 8], [0, 0]]
+        assert found["anchors"]["seen"].tolist() == [True, True, False]
+
+
 def test_alone_there_is_nothing_to_gather() -> None:
     alone, gathered = (ranks.loss_and_gradients("default", g, None, same) for g in (False, True))
     assert furthest(gathered, alone) == 0
@@ -131,7 +137,8 @@ def test_every_method_in_two_processes_and_only_the_first_writes(
 ) -> None:
     first, second = in_two(forks, "methods", tmp_path)
     assert first == second
-    assert first.keys() == {*METHODS, "cclp+vat", "global", "30 correct", "95 correct"}
+    others = {"global", "absent", "absent, global", "30 correct", "95 correct"}
+    assert first.keys() == {*METHODS, "cclp+vat", *others}
     assert all(error < 1 for error in first.values())
     for name in first:
         assert (tmp_path / f"{name}-0" / "result.json").exists()

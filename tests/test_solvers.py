@@ -13,6 +13,8 @@ from cclp.pseudo_labels.solvers import (
     class_scale,
     class_shares,
     largest_class,
+    largest_of_many,
+    propagate,
     random_walk,
     smooth_predictions,
     solve,
@@ -72,6 +74,29 @@ def test_label_spreading(W: sparse.csr_matrix, labels: Floats) -> None:
     found = largest_class(F, class_shares(counts))
     np.testing.assert_array_equal(found.argmax(1), dense_classes(expected, counts))
     np.testing.assert_array_equal(found.sum(1), 1)
+
+
+def test_many_classes_are_propagated_around_their_labels(
+    W: sparse.csr_matrix, labels: Floats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, Y = spreading_system(W), sparse.csc_matrix(labels)
+    exact = propagate(system, Y)
+    np.testing.assert_array_equal(exact.toarray()[:, 0], solve(system, labels[:, 0]))
+    assert exact.nnz == labels.size
+    monkeypatch.setattr(solvers, "MOST_VALUES", 0)
+    monkeypatch.setattr(solvers, "LOCAL_VALUES", labels.size // 2)
+    local = propagate(system, Y)
+    assert local.nnz <= labels.size // 2
+    counts = labels.sum(0)
+    for c in range(3):
+        part = local.indices[local.indptr[c] : local.indptr[c + 1]]
+        assert set(np.flatnonzero(labels[:, c])) < set(part)
+        expected = np.linalg.solve(system.toarray()[np.ix_(part, part)], labels[part, c])
+        np.testing.assert_allclose(local.data[local.indptr[c] : local.indptr[c + 1]], expected)
+    found = largest_of_many(local, counts)
+    np.testing.assert_array_equal(found, largest_class(local.toarray(), counts).astype(np.float32))
+    agree = found.argmax(1) == largest_class(exact.toarray(), counts).argmax(1)
+    assert agree[local.getnnz(1) > 0].mean() > 0.8
 
 
 def test_class_mass_normalisation() -> None:

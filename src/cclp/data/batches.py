@@ -32,7 +32,8 @@ class Batches:
         per_class: labeled samples of each class in a batch. Small classes repeat.
         unlabeled_batch: unlabeled samples in a batch. A small set repeats.
         labeled_batch: at most so many labeled samples in a batch. If there are more classes, a
-            batch holds one sample of so many classes, which take turns.
+            batch holds one sample of so many classes, which take turns; see
+            :mod:`cclp.methods.anchors` for the others.
         shares: of the classes in the labeled part of a batch, by class index; its size stays, and
             each class has at least one sample. None: all the same.
         seed: of the run.

@@ -94,14 +94,24 @@ def make_points(z: Tensor, metric: Metric) -> Points:
     return Points(y if scale == 1 else y / scale, scale)
 
 
-def log_adjacency(points: Points, metric: Metric) -> Tensor:
-    """log A of Eq. 2, (N, N), in float64: float32 would round away what near points differ by."""
-    y = points.y
+def log_adjacency(points: Points, metric: Metric, first_row: int = 0) -> Tensor:
+    """log A of Eq. 2 in float64: float32 would round away what near points differ by.
+
+    Args:
+        points: of a built-in similarity.
+        metric: the similarity.
+        first_row: rows before it are left out.
+
+    Returns:
+        (N - first_row, N).
+    """
+    y, rows = points.y, points.y[first_row:]
     if metric.similarity != "euclidean":
-        return y @ y.T
+        return rows @ y.T
     squares = y.square().sum(1)
     # -|y_i - y_j|² as one matrix product: no (N, N, F) tensor. Nothing is nearer than itself.
-    return torch.addmm(-squares, y, y.T, alpha=2).sub_(squares[:, None]).clamp_max_(0)
+    found = torch.addmm(-squares, rows, y.T, alpha=2)
+    return found.sub_(squares[first_row:, None]).clamp_max_(0)
 
 
 def rounded(log_A: Tensor, like: Tensor) -> Tensor:

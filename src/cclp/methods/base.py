@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from cclp.checks import check_number
 from cclp.loss.health import GraphHealth
+from cclp.methods.anchors import Absent
 from cclp.nets import Net, batch_norms
 
 
@@ -29,6 +30,8 @@ class Step(NamedTuple):
             :mod:`cclp.pseudo_labels`.
         pseudo_label_weight: of them in label propagation, in [0, 1].
         weights: of the labeled samples in the supervised term, (N_L,), or None: all 1.
+        absent: anchors of the classes that have no label in this step; None if every class has one
+            in every step.
     """
 
     net: Net
@@ -43,6 +46,7 @@ class Step(NamedTuple):
     pseudo_labels: Tensor | None = None
     pseudo_label_weight: float = 0.0
     weights: Tensor | None = None
+    absent: Absent | None = None
 
 
 class Method(nn.Module):

@@ -13,12 +13,14 @@ from cclp.pseudo_labels.features import are_images, make_features
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut, leave_one_out
 from cclp.pseudo_labels.neighbours import Images, find_neighbours
 from cclp.pseudo_labels.solvers import (
+    MOST_VALUES,
     affinity,
     class_shares,
     largest_class,
+    largest_of_many,
+    propagate,
     random_walk,
     smooth_predictions,
-    solve,
     spreading_system,
     threshold_dynamics,
 )
@@ -35,7 +37,8 @@ class LabelGraph:
     model in both directions and their mean. Then class mass normalisation, the largest class of
     each sample (F itself is so even that CCLP would pull all classes together), and MBO threshold
     dynamics. Of more than 60,000 samples, so many are nodes, and the others get the class of their
-    nearest node: time and memory grow in proportion.
+    nearest node: time and memory grow in proportion. Of many classes, each is propagated around its
+    labels only, and there are no threshold dynamics: see :mod:`.solvers`.
 
     Args:
         x: samples; images are read some at a time, and need not fit into memory.
@@ -69,7 +72,7 @@ class LabelGraph:
     ) -> None:
         self.class_prior = class_prior
         rows = np.arange(len(x)) if rows is None else rows
-        self.labels = np.eye(num_classes)[y] * (y >= 0)[:, None]
+        self.y, self.num_classes = y, num_classes
         order = np.random.default_rng(0).permutation(len(rows))
         labeled_first = order[np.argsort(y[order] < 0, kind="stable")]
         self.nodes = labeled_first[:MAX_NODES]
@@ -93,16 +96,26 @@ class LabelGraph:
         Returns:
             One-hot; the classes' shares for samples that no label reaches.
         """
+        known = self.y[self.nodes]
         shares = self.class_prior
         if shares is None:
-            shares = class_shares(self.labels[self.nodes].sum(0))
-        found = np.empty(self.labels.shape)
+            counts = np.bincount(known[known >= 0], minlength=self.num_classes)
+            shares = class_shares(counts.astype(np.float64))
+        found = np.empty((len(self.y), self.num_classes), np.float32)
         if self.W is None:
             found[:] = shares
         else:
-            classes = largest_class(self._propagated[1], shares)
-            P = random_walk(self.W)
-            classes = threshold_dynamics(classes, P, self._distinct_labels, shares)
+            F = self._propagated[1]
+            classes: NDArray[np.floating]
+            if np.prod(F.shape) > MOST_VALUES:  # threshold dynamics would cost as much each time
+                classes = largest_of_many(F, shares)
+            else:
+                classes = threshold_dynamics(
+                    largest_class(F.toarray(), shares),
+                    random_walk(self.W),
+                    self._distinct_labels.toarray(),
+                    shares,
+                )
             found[self.nodes] = classes[self.place]
         if len(self.others):
             search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(self.points[self.nodes])
@@ -125,32 +138,34 @@ class LabelGraph:
         found = predictions.astype(np.float64)
         if self.W is not None:
             walked = smooth_predictions(
-                random_walk(self.W), found[self.nodes][self.first], self._distinct_labels
+                random_walk(self.W), found[self.nodes][self.first], self._distinct_labels.toarray()
             )
             found[self.nodes] = walked[self.place]
-        return self._with_labels(np.eye(found.shape[1])[found.argmax(1)])
+        return self._with_labels(np.eye(found.shape[1], dtype=np.float32)[found.argmax(1)])
 
     def leave_one_out(self) -> LeaveOneOut:
         """How well labels are predicted by the others: see :mod:`.leave_one_out`."""
-        labels = self.labels[self.nodes]
-        if self.W is None:
-            return leave_one_out(None, None, labels, labels, self.place)
-        return leave_one_out(self.W, *self._propagated, labels, self.place, self.class_prior)
+        y = self.y[self.nodes]
+        system, F = (None, None) if self.W is None else self._propagated
+        return leave_one_out(self.W, system, F, y, self.place, self.num_classes, self.class_prior)
 
-    def _with_labels(self, classes: NDArray[np.float64]) -> NDArray[np.float32]:
-        known = self.labels.any(1, keepdims=True)
-        return np.where(known, self.labels, classes).astype(np.float32)
+    def _with_labels(self, classes: NDArray[np.float32]) -> NDArray[np.float32]:
+        known = np.flatnonzero(self.y >= 0)
+        classes[known] = 0
+        classes[known, self.y[known]] = 1
+        return classes
 
     @cached_property
-    def _propagated(self) -> tuple[sparse.csr_matrix, NDArray[np.float64]]:
+    def _propagated(self) -> tuple[sparse.csr_matrix, sparse.csc_matrix]:
         """I − αS, and F of the distinct points, (n, C)."""
         assert self.W is not None
         system = spreading_system(self.W)
-        return system, np.stack([solve(system, column) for column in self._distinct_labels.T], 1)
+        return system, propagate(system, self._distinct_labels)
 
     @cached_property
-    def _distinct_labels(self) -> NDArray[np.float64]:
+    def _distinct_labels(self) -> sparse.csc_matrix:
         """How many labels of each class the distinct points have, (n, C)."""
-        labels = np.zeros((len(self.first), self.labels.shape[1]))
-        np.add.at(labels, self.place, self.labels[self.nodes])
-        return labels
+        known = self.y[self.nodes] >= 0
+        where = self.place[known], self.y[self.nodes[known]]
+        shape = len(self.first), self.num_classes
+        return sparse.csc_matrix((np.ones(known.sum()), where), shape)

@@ -3,11 +3,12 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import binom
 
-from cclp.pseudo_labels.solvers import Floats, class_scale, class_shares, solve
+from cclp.pseudo_labels.solvers import Floats, class_scale, class_shares, solve_within
 
 TESTED = 100  # labels, at most
 FEW_LABELS = 20  # of each class: from them alone a net learns less than the graph knows
@@ -49,9 +50,10 @@ class LeaveOneOut(NamedTuple):
 def leave_one_out(
     W: sparse.csr_matrix | None,
     system: sparse.csr_matrix,
-    F: Floats,
-    labels: Floats,
-    place: np.ndarray[tuple[int], np.dtype[np.intp]],
+    F: sparse.csc_matrix,
+    y: NDArray[np.int64],
+    place: NDArray[np.intp],
+    num_classes: int,
     class_prior: Floats | None = None,
 ) -> LeaveOneOut:
     """Test at most 100 labels, of classes that have another one, one at a time.
@@ -62,28 +64,32 @@ def leave_one_out(
     Args:
         W: affinities of the distinct points; None if nothing tells the samples apart.
         system, F: I − αS and its solution, of the distinct points.
-        labels: one-hot labels of the samples, zero rows where there is none, (N, C).
+        y: classes of the samples, −1 where there is no label, (N,).
         place: of the samples among the distinct points, (N,).
+        num_classes: C.
         class_prior: shares of the classes, (C,), if they are known.
     """
-    counts, classes = labels.sum(0), labels.argmax(1)
-    tested = np.flatnonzero(labels.any(1) & (counts[classes] > 1))[:TESTED]
+    counts = np.bincount(y[y >= 0], minlength=num_classes).astype(np.float64)
+    tested = np.flatnonzero((y >= 0) & (counts[y] > 1))[:TESTED]
     if W is None:
         return LeaveOneOut(0, len(tested), 0.0)
     if not len(tested):
         return LeaveOneOut(0, 0)
-    correct, mass = np.zeros(len(tested), bool), F.sum(0)
-    added = solve(system, np.ones(len(F)))
+    correct, mass = np.zeros(len(tested), bool), np.asarray(F.sum(0)).ravel()
+    rows = F.tocsr()[place[tested]].toarray()
     island = connected_components(W)[1][place]
-    for number, i in enumerate(tested):
-        of, node = classes[i], place[i]
-        itself = solve(system, np.eye(1, len(F), node)[0], _ROOT_TOLERANCE)[node]
-        others = labels[island == island[i], of].sum() - 1
-        rest, left = F[node].copy(), mass.copy()
-        rest[of] = max(rest[of] - itself, 0) if others else 0  # and no rounding error
-        left[of] -= added[node]
-        shares = class_shares(counts - labels[i]) if class_prior is None else class_prior
+    for number, (i, rest) in enumerate(zip(tested, rows, strict=True)):
+        of = y[i]
+        part = F.indices[F.indptr[of] : F.indptr[of + 1]]  # over which the class was propagated
+        itself = part == place[i]
+        added = solve_within(system, part, itself.astype(np.float64), _ROOT_TOLERANCE)
+        others = (y[island == island[i]] == of).sum() - 1
+        rest[of] = max(rest[of] - added[itself][0], 0) if others else 0  # and no rounding error
+        left, fewer = mass.copy(), counts.copy()
+        left[of] -= added.sum()
+        fewer[of] -= 1
+        shares = class_shares(fewer) if class_prior is None else class_prior
         found = (rest * class_scale(shares, left)).argmax()
         correct[number] = rest[of] > 0 and found == of
-    each = [correct[classes[tested] == of].mean() for of in np.unique(classes[tested])]
+    each = [correct[y[tested] == of].mean() for of in np.unique(y[tested])]
     return LeaveOneOut(int(correct.sum()), len(tested), float(min(each)))

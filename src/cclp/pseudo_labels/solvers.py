@@ -2,6 +2,9 @@
 
 Letters: W (n, n) symmetric affinities, S = D^(-1/2) W D^(-1/2), P = D⁻¹ W the random walk, Y (n, C)
 given labels, F (n, C) propagated ones. ``shares`` are those of the classes among all samples, (C,).
+
+Cost: F has n C values. If these are more than ``MOST_VALUES``, the labels of each class are
+propagated over a part of the graph around them: far away, those of other classes are nearer.
 """
 
 import numpy as np
@@ -19,6 +22,8 @@ MAX_THRESHOLDS = 50
 MOST_CHANGED = 0.1  # of the samples, by threshold dynamics
 EXTRA_LABELS = 5  # a few labels say little about how large the classes are
 TOLERANCE = 1e-12  # far from any label F is small, and still decides
+MOST_VALUES = 1_200_000  # of F: 60,000 nodes and 20 classes
+LOCAL_VALUES = 300_000  # of F, if it would have more: at least five times the class on average
 _LEAST_AFFINITY = 1e-6  # so that an outlier has neighbours
 
 Floats = NDArray[np.float64]
@@ -55,6 +60,51 @@ def solve(system: sparse.csr_matrix, column: Floats, tolerance: float = TOLERANC
     return np.asarray(cg(system, column, rtol=tolerance)[0]).clip(0)
 
 
+def propagate(system: sparse.csr_matrix, labels: sparse.csc_matrix) -> sparse.csc_matrix:
+    """F of label spreading; what is not in a class's part of the graph is not stored, and zero.
+
+    Args:
+        system: I − αS.
+        labels: Y.
+    """
+    n, classes = labels.shape
+    if n * classes <= MOST_VALUES:
+        columns = [solve(system, labels[:, [c]].toarray()[:, 0]) for c in range(classes)]
+        rows, starts = np.tile(np.arange(n), classes), np.arange(0, n * classes + 1, n)
+        return sparse.csc_matrix((np.concatenate(columns), rows, starts), labels.shape)
+    # All parts as one system, block by block: one solve and not one for each class.
+    part = _around(abs(system), labels)
+    class_of = np.repeat(np.arange(classes), np.diff(part.indptr))
+    keys = class_of * n + part.indices  # in order
+    edges = system[part.indices].tocoo()
+    ends = class_of[edges.row] * n + edges.col
+    column = np.searchsorted(keys, ends)
+    inside = keys.take(column, mode="clip") == ends
+    blocks = sparse.csr_matrix(
+        (edges.data[inside], (edges.row[inside], column[inside])), (len(keys), len(keys))
+    )
+    given = np.asarray(labels[part.indices, class_of]).ravel()
+    return sparse.csc_matrix((solve(blocks, given), part.indices, part.indptr), labels.shape)
+
+
+def solve_within(
+    system: sparse.csr_matrix, part: NDArray[np.int32], column: Floats, tolerance: float
+) -> Floats:
+    """The solution on a part of the graph, if it is zero elsewhere."""
+    whole = len(part) == system.shape[0]
+    return solve(system if whole else system[part][:, part], column, tolerance)
+
+
+def _around(walk: sparse.csr_matrix, labels: sparse.csc_matrix) -> sparse.csc_matrix:
+    """The part of each class, its column not zero: what labels reach in as many moves as fit."""
+    near, further = labels, walk @ labels
+    while near.nnz < further.nnz <= LOCAL_VALUES:
+        near, further = further, walk @ further
+    near = near.tocsc()
+    near.sort_indices()
+    return near
+
+
 def random_walk(W: sparse.csr_matrix) -> sparse.csr_matrix:
     """P = D⁻¹ W."""
     return (sparse.diags(1 / np.asarray(W.sum(1)).ravel()) @ W).tocsr()
@@ -76,6 +126,18 @@ def largest_class(F: Floats, shares: Floats) -> Floats:
     balanced = F * class_scale(shares, F.sum(0))
     reached = balanced.max(1, keepdims=True) > 0
     return np.where(reached, np.eye(len(shares))[balanced.argmax(1)], shares)
+
+
+def largest_of_many(F: sparse.csc_matrix, shares: Floats) -> NDArray[np.float32]:
+    """:func:`largest_class` of a sparse F."""
+    mass = np.asarray(F.sum(0)).ravel()
+    balanced = (F @ sparse.diags(class_scale(shares, mass))).tocsr()
+    best = np.asarray(balanced.argmax(1)).ravel()
+    reached = balanced.max(1).toarray().ravel() > 0
+    classes = np.zeros(F.shape, np.float32)
+    classes[np.arange(len(best)), best] = 1
+    classes[~reached] = shares
+    return classes
 
 
 def threshold_dynamics(

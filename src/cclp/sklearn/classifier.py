@@ -104,7 +104,8 @@ class CCLPClassifier(Predictor):
 
     batch_size : tuple of int, default=(5, 250)
         Labeled samples of each class, and unlabeled samples, in a step; at most 200 labeled ones
-        together, and of the unlabeled never more than half of all there are.
+        together, and of the unlabeled never more than half of all there are. More than 200 classes
+        take turns; for CCLP those that are absent from a step are present by their last embedding.
 
     learning_rate : float, default=4e-3
         Largest one of a one-cycle schedule.

@@ -48,7 +48,8 @@ class Config:
         skip_bad: whether to leave out images of an own folder that cannot be read.
         held_out: so many labeled samples are kept from training, and the error is measured on them
             instead of the test set. None: a fifth of them if there is no test set.
-        labeled_batch: at most so many labeled samples in a step.
+        labeled_batch: at most so many labeled samples in a step; if there are more classes, they
+            take turns, and CCLP has anchors of the others.
         precision: "bf16", "32", or "auto": what the machine multiplies fastest.
         accelerator: where to train.
         devices: how many, over all machines, with a process for each; each has a batch of its own,

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
+from cclp.methods.anchors import Anchors
 from cclp.methods.base import Method, Step
 from cclp.nets.base import Net
 from cclp.training.recipe import Recipe
@@ -23,6 +24,9 @@ class Objective(nn.Module):
         net: to be trained.
         methods: whose terms are added up.
         augment: normalised inputs, in training only.
+
+    Attributes:
+        anchors: of all classes; None if none is ever absent from a step.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class Objective(nn.Module):
         self.augment = augment
         self.net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.methods = nn.ModuleList(methods)
+        self.anchors: Anchors | None = None
         self.uses_unlabeled = any(method.uses_unlabeled for method in methods)
         for method in methods:
             method.attach(self.net)
@@ -59,6 +64,19 @@ class Objective(nn.Module):
         for method in self.methods:
             assert isinstance(method, Method)
             method.after_step(self.net)
+
+    @torch.no_grad()
+    def keep_anchors(self, x: Tensor) -> None:
+        """Keep anchors from now on.
+
+        Args:
+            x: some samples, which show the sizes of embeddings and logits.
+        """
+        mode = self.training
+        self.eval()
+        z = self.net.features(self.inputs(x))
+        self.anchors = Anchors(self.net.classifier(z).shape[1], z.shape[1])
+        self.train(mode)
 
     def inputs(self, x: Tensor, *, augmented: bool = False) -> Tensor:
         """Raw samples as the network takes them."""
@@ -98,7 +116,10 @@ class Objective(nn.Module):
             pseudo_labels=pseudo_labels,
             pseudo_label_weight=pseudo_label_weight,
             weights=weights,
+            absent=None if self.anchors is None else self.anchors.absent(labels),
         )
+        if self.anchors is not None:
+            self.anchors.update(z_labeled, labels)
         terms = {name: term for method in self.methods for name, term in method(step).items()}
         return terms, z_labeled.detach(), None if z_unlabeled is None else z_unlabeled.detach()
 

@@ -100,8 +100,6 @@ class Trainer:
             recipe.random_affine, recipe.color_jitter, recipe.horizontal_flip
         )
         self.objective = Objective(normalizer, make_net(), make_methods(), augment)
-        self.adam = make_optimizer(self.objective, recipe)
-        self.module, self.optimizer = fabric.setup(self.objective, self.adam)
         self.batches = Batches(
             split.labeled,
             y[split.labeled],
@@ -118,6 +116,11 @@ class Trainer:
             if label_weights is None
             else self.batches.importance(label_weights.samples, len(y))
         )
+        some_are_absent = self.batches.classes_per_step < len(self.batches.members)
+        if some_are_absent and self.objective.uses_unlabeled:
+            self.objective.keep_anchors(torch.tensor(x[:2]))
+        self.adam = make_optimizer(self.objective, recipe)
+        self.module, self.optimizer = fabric.setup(self.objective, self.adam)
         self.done = 0
         self.warmup_steps = 0
         self.pseudo_labels: NDArray[np.float32] | None = None
