@@ -13,7 +13,7 @@ from cclp.pseudo_labels.features import are_images, make_features
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut, leave_one_out
 from cclp.pseudo_labels.neighbours import Images, find_neighbours
 from cclp.pseudo_labels.solvers import (
-    MOST_VALUES,
+    MOST_DYNAMIC_VALUES,
     affinity,
     class_shares,
     largest_class,
@@ -107,7 +107,7 @@ class LabelGraph:
         else:
             F = self._propagated[1]
             classes: NDArray[np.floating]
-            if np.prod(F.shape) > MOST_VALUES:  # threshold dynamics would cost as much each time
+            if np.prod(F.shape) > MOST_DYNAMIC_VALUES:
                 classes = largest_of_many(F, shares)
             else:
                 classes = threshold_dynamics(

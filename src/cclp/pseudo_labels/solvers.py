@@ -23,6 +23,7 @@ MOST_CHANGED = 0.1  # of the samples, by threshold dynamics
 EXTRA_LABELS = 5  # a few labels say little about how large the classes are
 TOLERANCE = 1e-12  # far from any label F is small, and still decides
 MOST_VALUES = 1_200_000  # of F: 60,000 nodes and 20 classes
+MOST_DYNAMIC_VALUES = 6_000_000  # of classes in threshold dynamics: about 20 seconds
 LOCAL_VALUES = 300_000  # of F, if it would have more: at least five times the class on average
 _LEAST_AFFINITY = 1e-6  # so that an outlier has neighbours
 
