@@ -38,7 +38,7 @@ class LabelGraph:
     each sample (F itself is so even that CCLP would pull all classes together), and MBO threshold
     dynamics. Of more than 60,000 samples, so many are nodes, and the others get the class of their
     nearest node: time and memory grow in proportion. Of many classes, each is propagated around its
-    labels only, and there are no threshold dynamics: see :mod:`.solvers`.
+    labels only, and of very many there are no threshold dynamics: see :mod:`.solvers`.
 
     Args:
         x: samples; images are read some at a time, and need not fit into memory.
