@@ -101,7 +101,7 @@ def _multiply(
             H.clamp_min_(torch.finfo(H.dtype).tiny)  # denormal numbers are slow
             logits = logits.clone()
             matters = Phi.T @ U > NEGLIGIBLE
-        factors = 0  # of the product in the buffer: while it is in range, one logarithm does
+        product, factors = None, 0  # while a product of chains is in range, one logarithm does
         for s in range(2, chain_steps + 1):
             K = _product(G, links[-1], blocks)  # Eq. 8
             links.append(K)
@@ -109,11 +109,11 @@ def _multiply(
                 if visible and bool((matters & (K < limit)).any()):
                     return None
                 K.clamp_min_(1e-4 * limit)
-            torch.mul(buffer, K, out=buffer) if factors else buffer.copy_(K)
+            product = K if product is None else torch.mul(product, K, out=buffer)
             factors += 1
             if s == chain_steps or (factors + 1) * least < math.log(limit):
-                logits.add_(buffer.log_())
-                factors = 0
+                logits.add_(torch.log(product, out=buffer))
+                product, factors = None, 0
     # sum_ij T_ij L_ij = sum_ic phi_ic (L U)_ic: the value and its derivative in T are O(N² C).
     LU = (U @ logits.T).sub_(log_sums)  # rows of T sum to one
     total = (Phi * LU).sum()
