@@ -97,15 +97,27 @@ def _needed(T: Tensor, M: Tensor, chain_steps: int) -> Tensor:
 
 
 def _paths(i: int, lost: Tensor, log_G: Tensor, log_last: Tensor) -> tuple[Tensor, Tensor]:
-    """Columns j of the lost entries of row i, and log G_ik + log K_kj for each, (J, N)."""
+    """Columns j of the lost entries of row i, and log G_ik + log K_kj for each, (J, N).
+
+    ``log_last`` is transposed: log K_kj in row j.
+    """
     columns = lost[i].nonzero().squeeze(1)
-    return columns, log_last.T[columns] + log_G[i]
+    return columns, log_last.index_select(0, columns).add_(log_G[i])
+
+
+def _shares(paths: Tensor, whole: Tensor) -> Tensor:
+    """exp(paths - whole), zero below 1e-35: exponentials that vanish are slow."""
+    paths.sub_(whole[:, None])
+    counts = paths > -80
+    return paths.clamp_min_(-80).exp_().mul_(counts)
 
 
 def _sum_lost(log_K: Tensor, lost: Tensor, log_G: Tensor, log_last: Tensor) -> None:
+    log_last = log_last.T.contiguous()  # rows are read far faster than columns
     for i in lost.any(1).nonzero().squeeze(1).tolist():
         columns, paths = _paths(i, lost, log_G, log_last)
-        log_K[i, columns] = paths.logsumexp(1)
+        top = paths.amax(1)
+        log_K[i, columns] = _shares(paths, top).sum(1).log_().add_(top)
 
 
 def _spread_lost(
@@ -118,8 +130,10 @@ def _spread_lost(
     log_K: Tensor,
 ) -> None:
     """Add the derivatives of lost entries to those in log K_(s-1) and in log G."""
+    log_last, columnwise = log_last.T.contiguous(), torch.zeros_like(before)
     for i in lost.any(1).nonzero().squeeze(1).tolist():
         columns, paths = _paths(i, lost, log_G, log_last)
-        share = paths.sub_(log_K[i, columns, None]).exp_().mul_(D[i, columns, None])
+        share = _shares(paths, log_K[i, columns]).mul_(D[i, columns, None])
         E[i] += share.sum(0)
-        before.T[columns] += share
+        columnwise.index_add_(0, columns, share)
+    before += columnwise.T
