@@ -198,3 +198,27 @@ def test_class_scattered_among_another(steps: int, dtype: torch.dtype) -> None:
         assert torch.autograd.grad(loss, logits)[0].isfinite().all()
     for gradient in torch.autograd.grad(chain_loss(*leaves, steps), leaves):
         assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("squared", "dtype"), [(95, torch.float32), (110, torch.float32), (400, torch.float32),
+                           (700, torch.float64)],
+)  # fmt: skip
+def test_a_chain_by_a_point_that_is_hardly_ever_of_the_class(
+    squared: float, dtype: torch.dtype
+) -> None:
+    """Two labels of a class, and between them one of the other: the way leads by its neighbour."""
+    near = squared**0.5
+    z = torch.tensor([[-near], [near], [0.0], [0.0]], dtype=dtype, requires_grad=True)
+    labels = torch.tensor([0, 0, 1])
+    for similarity in ("euclidean", lambda z: -((z - z.T) ** 2)):
+        loss = cclp.cclp_loss(
+            z[:3], labels, z[3:], num_classes=2, similarity=similarity, chain_steps=2
+        )
+        (gradient,) = torch.autograd.grad(loss, z)
+        # far from the labels: phi = e^-D² / (1 + 2 e^-D²), so the loss is 7/8 D² + a constant
+        assert loss.item() == pytest.approx(0.875 * squared + 0.34657, rel=1e-5)
+        torch.testing.assert_close(
+            gradient[:2, 0].abs(), torch.full((2,), 0.875 * near).to(dtype), rtol=1e-3, atol=0
+        )
+        assert gradient[2:].abs().max() < 1e-3

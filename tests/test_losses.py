@@ -483,6 +483,11 @@ def test_compiled_loss_refuses_a_label_out_of_range(label: int) -> None:
     labels[1] = label
     with pytest.raises(RuntimeError, match="labels must lie in 0 … 2"):
         compiled(z_labeled, labels, z_unlabeled)
+    soft = torch.eye(3)[labels.clamp(0, 2)]
+    assert compiled(z_labeled, soft, z_unlabeled).isfinite()
+    soft[0] = torch.tensor([-1.0, 1.0, 1.0])
+    with pytest.raises(RuntimeError, match="labels: rows must be probabilities"):
+        compiled(z_labeled, soft, z_unlabeled)
 
 
 @pytest.mark.parametrize("propagation", ["harmonic", "symmetric"])

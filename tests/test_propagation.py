@@ -127,6 +127,21 @@ def test_points_that_no_label_reaches_get_the_mean_label() -> None:
         torch.testing.assert_close(phi[2:], torch.full((3, 2), 0.5))
 
 
+def test_a_point_that_reaches_nothing_leaves_the_gradient_of_others_alone() -> None:
+    z = torch.tensor([[0.0], [1.0], [0.9], [0.2]], requires_grad=True)
+    apart = torch.zeros(4, 4)
+    apart[3, :3] = apart[:3, 3] = -torch.inf
+    labels = torch.tensor([0, 1])
+    options: dict[str, Any] = {"num_classes": 2, "similarity": lambda z: z @ z.T + apart}
+    phi = cclp.propagate_labels(z[:2], labels, z[2:], **options)
+    (gradient,) = torch.autograd.grad(phi[0, 0], z)
+    alone = cclp.propagate_labels(z[:2], labels, z[2:3], num_classes=2)
+    (expected,) = torch.autograd.grad(alone[0, 0], z)
+    torch.testing.assert_close(gradient, expected)
+    with pytest.raises(ValueError, match="similarity: the callable must return finite values"):
+        cclp.cclp_loss(z[:2], labels, z[2:], **options)
+
+
 @given(
     seed=st.integers(0, 2**32 - 1),
     labeled=st.integers(1, 10),

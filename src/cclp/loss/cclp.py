@@ -10,12 +10,8 @@ from cclp.loss.autograd import outside_autocast
 from cclp.loss.chains import chain_loss
 from cclp.loss.fused import Settings, fused_loss
 from cclp.loss.gather import gather_batch
-from cclp.loss.graph import (
-    Similarity,
-    make_metric,
-    similarities,
-)
-from cclp.loss.inputs import make_batch, make_prior
+from cclp.loss.graph import Similarity, double, make_metric, similarities
+from cclp.loss.inputs import make_batch, make_prior, values_visible
 from cclp.loss.propagation import (
     Propagation,
     check_propagation,
@@ -79,10 +75,11 @@ def cclp_loss(
             one process, or no process group, nothing is different.
 
     Returns:
-        A scalar in at least float32. Value and gradient are finite for every finite input, but
-        for a gradient too large for float16 embeddings: that is infinite, as everywhere in
-        PyTorch, and a ``GradScaler`` skips the step. There is no second derivative. The gradient
-        is computed with the value: under ``torch.no_grad()`` the call takes a third of the time.
+        A scalar in at least float32. Value and gradient are finite for embeddings whose squared
+        norms are, but for a gradient too large for float16 embeddings: that is infinite, as
+        everywhere in PyTorch, and a ``GradScaler`` skips the step. There is no second derivative.
+        The gradient is computed with the value: under ``torch.no_grad()`` the call takes a third of
+        the time.
 
     Raises:
         TypeError, ValueError: for a wrong argument, which is named. Values are looked at in eager
@@ -95,9 +92,11 @@ def cclp_loss(
         exact arithmetic to about the precision of float32: similarities and label propagation are
         computed in float64, by elimination without subtraction where a factorisation cannot be
         trusted; chains in float32, or in float64 and with logarithms where their range is left,
-        which takes longer. On a GPU and in a compiled function nothing waits for values: chains
-        are computed in float64 and cut off at 1e-290, and posteriors of points that meet a label
-        after t moves are off by about 1e-10 t.
+        which takes longer. Only posteriors below 1e-308, at norms beyond 26, count as zero in
+        chains that hang on them. On a GPU and in a compiled function nothing waits for values:
+        chains are computed in float64 and cut off at 1e-290, and posteriors of points that meet a
+        label after t moves are off by about 1e-10 t. Where chains hang on posteriors smaller than
+        that, at norms beyond 9, the loss can be off by more than a tenth there.
 
     Differences from the paper:
         Scaled by 1/N as in the authors' code, not 1/N² as printed. Labels are propagated on the
@@ -132,12 +131,15 @@ def cclp_loss(
             )
             return fused_loss(batch, known, settings, hard_labels=labels.ndim == 1)
         logits = similarities(batch.z, metric)  # Eq. 2
+        if callable(similarity) and values_visible(logits) and not logits.isfinite().all():
+            raise ValueError("similarity: the callable must return finite values, got others")
         phi = posteriors(
             batch, logits, metric, smoothing=smoothing, propagation=propagation, prior=known
         ).phi
         if detach_posteriors:
             phi = phi.detach()
-        return scale * chain_loss(logits, torch.cat([batch.y, phi]), chain_steps)  # Eq. 3, 6-9
+        Phi = torch.cat([double(batch.y), phi])
+        return scale * chain_loss(logits, Phi, chain_steps)  # Eq. 3, 6-9
 
 
 class CCLPLoss(nn.Module):

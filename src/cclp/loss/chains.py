@@ -51,31 +51,26 @@ def chains(
 
     Args:
         logits: similarities, (N, N), the logarithm of A in Eq. 2; overwritten.
-        Phi: class posteriors, class-major, (C, N), columns summing to one.
+        Phi: class posteriors, class-major, (C, N), columns summing to one, in float64: a chain may
+            hang on a posterior that is zero in float32.
         chain_steps: S.
         gradient: whether derivatives are wanted.
         blocks: of G, where it is known to be zero outside of them. Then the derivative in
             posteriors of labeled nodes is left undefined.
 
     Returns:
-        In the dtype of ``logits``; finite if they are.
+        In the dtype it took; finite if ``logits`` are.
     """
-    narrow = logits.dtype == torch.float32 and chain_steps > 1
-    visible = values_visible(logits)
-    if not narrow or visible or logits.device.type == "mps":  # which has no float64
-        found = _multiply(logits, Phi, chain_steps, gradient, blocks)
+    dtypes = [torch.float64] if logits.dtype == torch.float64 else [torch.float32, torch.float64]
+    if chain_steps > 1 and not values_visible(logits) and logits.device.type != "mps":
+        dtypes = [torch.float64]
+    for dtype in dtypes:
+        found = _multiply(
+            logits.to(dtype), Phi.to(logits.device, dtype), chain_steps, gradient, blocks
+        )
         if found is not None:
             return found
-    wide, wide_Phi = logits.double(), Phi.double()
-    found = _multiply(wide, wide_Phi, chain_steps, gradient, blocks) if narrow else None
-    if found is None:
-        found = sum_paths(wide, wide_Phi, chain_steps, gradient)
-    if logits.dtype == torch.float64:
-        return found
-    total, dlogits, dPhi = found
-    if dlogits is None or dPhi is None:
-        return Chains(total.float(), None, None)
-    return Chains(total.float(), dlogits.float(), dPhi.float())
+    return sum_paths(logits.double(), Phi.double(), chain_steps, gradient)
 
 
 def _multiply(
@@ -186,7 +181,9 @@ class _ChainLoss(torch.autograd.Function):
         )
         assert dlogits is not None
         assert dPhi is not None
-        return total.div_(-chain_steps), dlogits.div_(-chain_steps), dPhi.T.div(-chain_steps)
+        # Phi may be on the CPU where logits are on a device without float64
+        found = (total, logits), (dlogits, logits), (dPhi.T, Phi)
+        return tuple((part / -chain_steps).to(like) for part, like in found)  # type: ignore[return-value]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -206,11 +203,11 @@ def chain_loss(logits: Tensor, Phi: Tensor, chain_steps: int) -> Tensor:
 
     Args:
         logits: similarities, (N, N), the logarithm of A in Eq. 2.
-        Phi: class posteriors, (N, C), rows summing to one.
+        Phi: class posteriors, (N, C), rows summing to one, in float64.
         chain_steps: S.
 
     Returns:
-        A scalar. Value and gradient are finite for finite ``logits``.
+        A scalar in the dtype of ``logits``. Value and gradient are finite for finite ``logits``.
     """
     loss: Tensor
     loss, *_ = _ChainLoss.apply(logits, Phi, chain_steps)  # type: ignore[no-untyped-call]

@@ -96,26 +96,26 @@ class _Fused(torch.autograd.Function):
         metric, chain_steps, scale, smoothing, detach_posteriors = settings
         log_A = log_adjacency(make_points(z, metric), metric)  # Eq. 2
         logits = rounded(log_A, z)
-        Phi = z.new_empty(y.shape[1], n)
-        Phi[:, :n_l] = y.T
+        labels = double(y)
+        Phi = labels.T.contiguous()
         if n > n_l:
-            labels = double(y)
             found = solve_harmonic(log_A[n_l:], labels, smoothing, z.dtype)  # Eq. 5
-            Phi[:, n_l:] = found.phi.T
+            phi = found.phi
             if prior is not None:
-                Phi[:, n_l:].lerp_(prior.phi.T, prior.weight)
+                phi = phi.lerp(double(prior.phi), prior.weight)
+            Phi = torch.cat([Phi, phi.T], 1)
         del log_A
         total, dlogits, dPhi = chains(  # Eq. 3, 6-9
             logits, Phi, chain_steps, gradient=gradient, blocks=blocks
         )
-        loss = total * -scale
+        loss = total.to(z) * -scale
         if dlogits is None or dPhi is None:
             return (loss,)
         if n > n_l and not detach_posteriors:
             dphi = double(dPhi[:, n_l:].T)
             if prior is not None:
                 dphi = dphi * (1 - prior.weight)
-            dlogits[n_l:].add_(harmonic_gradient(found, labels, dphi).to(z.device))
+            dlogits[n_l:].add_(harmonic_gradient(found, labels, dphi).to(dlogits.device))
         dz, dbandwidth = adjacency_gradient(dlogits, z, bandwidth, metric)
         return (loss, dz) if dbandwidth is None else (loss, dz, dbandwidth)
 

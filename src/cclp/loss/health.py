@@ -9,7 +9,7 @@ from torch import Tensor
 from cclp.checks import check_integer
 from cclp.loss.autograd import outside_autocast
 from cclp.loss.chains import chain_loss
-from cclp.loss.graph import Similarity, make_metric, similarities
+from cclp.loss.graph import Similarity, double, make_metric, similarities
 from cclp.loss.inputs import make_batch
 from cclp.loss.paths import class_shares
 from cclp.loss.propagation import Propagation, check_propagation, check_smoothing, posteriors
@@ -149,9 +149,9 @@ def graph_health(
         phi_u, moves = posteriors(
             batch, logits, metric, smoothing=smoothing, propagation=propagation
         )
-        phi = torch.cat([batch.y, phi_u])
+        phi = torch.cat([double(batch.y), phi_u])
         n = phi.shape[0]
-        loss = chain_loss(logits, phi, chain_steps) / n
+        loss = chain_loss(logits, phi, chain_steps).item() / n
     labeled = batch.y.sum(0) > 0
     relative_mass = phi.sum(0)[labeled] * labeled.sum() / n
     some_unlabeled = phi_u.shape[0] > 0
@@ -166,7 +166,7 @@ def graph_health(
         largest_class_mass=relative_mass.max().item(),
         largest_excess=_excess(batch.y.mean(0), phi_u).max().item() if some_unlabeled else 0.0,
         moves_to_label=0.0 if moves is None else min(moves.max().item(), 1e18),
-        distance_to_ideal=(loss - ideal_loss(phi)).item(),
+        distance_to_ideal=loss - ideal_loss(phi).item(),
     )
 
 

@@ -178,4 +178,7 @@ def _distributions(name: str, what: str, rows: Tensor, dtype: torch.dtype) -> Te
                 f"{name}: every row of {what} must be non-negative and sum to 1, "
                 f"got a smallest entry of {exact.min():g} and a row sum off by {error:g}"
             )
+    elif not values_visible(rows):
+        sums = (exact.sum(1) - 1).abs() <= 0.05
+        check_later(sums & (exact >= 0).all(1), f"{name}: rows must be probabilities")
     return exact / exact.sum(1, keepdim=True)

@@ -57,7 +57,7 @@ class Posteriors(NamedTuple):
     """What label propagation found for the unlabeled points.
 
     Attributes:
-        phi: Phi_U, (N_U, C), rows summing to one, in the dtype of the batch.
+        phi: Phi_U, (N_U, C), rows summing to one, in float64.
         moves: expected number of moves before a label is met, (N_U,), where it was computed.
     """
 
@@ -93,7 +93,7 @@ def solve_harmonic(
         y: Y_L, (N_L, C), in float64.
         smoothing: probability of a jump to a random label at each move; None is 0, or 1e-10 where
             values cannot be looked at.
-        kept: dtype in which P is kept for the derivative.
+        kept: dtype in which P is kept for the derivative, if it is in range.
     """
     n_l, visible = len(y), values_visible(log_A)
     jump = smoothing if smoothing is not None else 0.0 if visible else _BLIND_SMOOTHING
@@ -114,10 +114,13 @@ def solve_harmonic(
         least, most = (bound.item() for bound in moves.aminmax())
         # The inverse of A is not negative, so the largest number of moves is its norm.
         if not (least > 0 and most < _TRUSTED_MOVES):
+            P.nan_to_num_(0)  # rows of points that reach nothing
             phi, moves, done = eliminate(P, log_A, y, jump)
             return Harmonic(phi, moves, P, jump, done)
+        if kept == torch.float32 and P.amin() > 1e-30:  # nothing is lost, and half of the memory
+            P = P.to(kept)
     phi = phi.clamp_min(0)
-    return Harmonic(phi / phi.sum(1, keepdim=True), moves, P.to(kept), jump, (LU, pivots))
+    return Harmonic(phi / phi.sum(1, keepdim=True), moves, P, jump, (LU, pivots))
 
 
 def harmonic_gradient(found: Harmonic, y: Tensor, grad: Tensor) -> Tensor:
@@ -165,8 +168,9 @@ def posteriors(
         own = callable(metric.similarity)
         exact = double(logits) if own else similarities(double(batch.z), metric)
         phi = _symmetric(exact, y, _BLIND_SMOOTHING if smoothing is None else smoothing)
-    phi = phi.to(batch.z.device, batch.z.dtype)
-    return Posteriors(phi if prior is None else phi.lerp(prior.phi, prior.weight), moves)
+    if prior is not None:
+        phi = phi.lerp(double(prior.phi), prior.weight)
+    return Posteriors(phi, moves)
 
 
 @torch.no_grad()
@@ -263,7 +267,7 @@ def propagate_labels(
     Returns:
         Φ_U, (N_U, C), rows in [0, 1] summing to one, in at least float32. Differentiable. On the
         CPU right to 1e-6 at every norm. A point that no label can reach (a callable may return
-        -inf) has the mean label.
+        -inf with ``"harmonic"``) has the mean label.
 
     Raises:
         TypeError, ValueError: for a wrong argument, which is named.
@@ -286,11 +290,12 @@ def propagate_labels(
     check_propagation(propagation)
     with outside_autocast(batch.z.device):
         logits = similarities(batch.z, metric)
-        return posteriors(
+        found = posteriors(
             batch,
             logits,
             metric,
             smoothing=smoothing,
             propagation=propagation,
             prior=make_prior(prior, prior_weight, batch),
-        ).phi
+        )
+        return found.phi.to(batch.z)
