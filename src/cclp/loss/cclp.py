@@ -92,8 +92,8 @@ def cclp_loss(
         exact arithmetic to about the precision of float32: similarities and label propagation are
         computed in float64, by elimination without subtraction where a factorisation cannot be
         trusted; chains in float32, or in float64 and with logarithms where their range is left,
-        which takes longer. Only posteriors below 1e-308, at norms beyond 26, count as zero in
-        chains that hang on them. On a GPU and in a compiled function nothing waits for values:
+        which takes longer. (With a callable similarity or "symmetric", posteriors below 1e-308
+        count as zero in chains.) On a GPU and in a compiled function nothing waits for values:
         chains are computed in float64 and cut off at 1e-290, and posteriors of points that meet a
         label after t moves are off by about 1e-10 t. Where chains hang on posteriors smaller than
         that, at norms beyond 9, the loss can be off by more than a tenth there.

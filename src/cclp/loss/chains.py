@@ -4,7 +4,7 @@ H (N, N) transitions, Phi (N, C) posteriors, m (C,) class masses, U = Phi / m, T
 transitions (Eq. 6), M = Phi Phi' agreement, G = H o M, K_s = H^(s) = G H^(s-1) chains of s moves
 (Eq. 8). All of it is positive: products lose no digits while they stay in range. So chains are
 multiplied in float32 where all that T weights stays in its range, else in float64; and what leaves
-that too, far points of one class at norms beyond 25, is summed path by path with logarithms
+that too, far points of one class at norms beyond 25, is left to sums over paths, as logarithms
 (:mod:`cclp.loss.paths`). There is no floor under the logarithm.
 
 On a GPU and in a compiled function no value may decide what is done next. There chains are
@@ -46,7 +46,7 @@ def chains(
     *,
     gradient: bool,
     blocks: Blocks | None = None,
-) -> Chains:
+) -> Chains | None:
     """Cross entropy between ideal transitions and Markov chains of 1 to ``chain_steps`` moves.
 
     Args:
@@ -59,7 +59,8 @@ def chains(
             posteriors of labeled nodes is left undefined.
 
     Returns:
-        In the dtype it took; finite if ``logits`` are.
+        In the dtype it took; finite if ``logits`` are. None, with them as they were, if a chain
+        that matters is out of any range: then :func:`cclp.loss.paths.sum_paths`.
     """
     dtypes = [torch.float64] if logits.dtype == torch.float64 else [torch.float32, torch.float64]
     if chain_steps > 1 and not values_visible(logits) and logits.device.type != "mps":
@@ -70,7 +71,7 @@ def chains(
         )
         if found is not None:
             return found
-    return sum_paths(logits.double(), Phi.double(), chain_steps, gradient)
+    return None
 
 
 def _multiply(
@@ -176,14 +177,20 @@ class _ChainLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, Phi: Tensor, chain_steps: int) -> tuple[Tensor, Tensor, Tensor]:
-        total, dlogits, dPhi = chains(
-            logits.clone(), Phi.T.contiguous(), chain_steps, gradient=True
-        )
+        found = chains(logits.clone(), Phi.T.contiguous(), chain_steps, gradient=True)
+        if found is None:
+            wide = Phi.T.double()
+            found = sum_paths(logits.double(), wide.log(), chain_steps, True)
+            assert found.dPhi is not None
+            # what hangs on smaller ones could not be represented: they are constants here
+            inside = wide > floor(wide.dtype)
+            found = found._replace(dPhi=found.dPhi / torch.where(inside, wide, torch.inf))
+        total, dlogits, dPhi = found
         assert dlogits is not None
         assert dPhi is not None
         # Phi may be on the CPU where logits are on a device without float64
-        found = (total, logits), (dlogits, logits), (dPhi.T, Phi)
-        return tuple((part / -chain_steps).to(like) for part, like in found)  # type: ignore[return-value]
+        parts = (total, logits), (dlogits, logits), (dPhi.T, Phi)
+        return tuple((part / -chain_steps).to(like) for part, like in parts)  # type: ignore[return-value]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -57,11 +57,7 @@ def eliminate(
     done = _eliminate(P, len(y))
     F = done.W
     if not bool(done.exits.min() > _LEAST_EXIT):
-        log_P = log_A.log_softmax(1).nan_to_num(-torch.inf, neginf=-torch.inf)
-        if jump:
-            log_jump = log_P.new_full((len(P), 1), math.log(jump))
-            log_P = torch.cat([log_jump, log_P + math.log1p(-jump)], 1)
-        done = _eliminate_logarithms(log_P, len(y))
+        done = _eliminate_logarithms(_log_moves(log_A, jump), len(y))
         F = done.W.exp()
     inside = F[:, len(y) :]
     phi = _substitute(inside, F[:, : len(y)] @ y)
@@ -72,6 +68,50 @@ def eliminate(
     columns.diagonal().copy_(exits)
     moves = _substitute(inside, solve_triangular(columns, torch.ones_like(phi[:, :1]), upper=True))
     return phi, moves.squeeze(1).nan_to_num(torch.inf, torch.inf), done
+
+
+def log_posteriors(log_A: Tensor, y: Tensor, jump: float) -> tuple[Tensor, Elimination]:
+    """log Phi_U, (N_U, C), for who needs posteriors that are zero in float64, and what
+    :func:`log_posteriors_gradient` needs.
+    """
+    log_y = _targets(y, jump).log()
+    done = _eliminate_logarithms(_log_moves(log_A, jump), len(log_y))
+    log_phi = torch.cat([log_y, log_y.new_empty(len(log_A), y.shape[1])])
+    for k in range(len(log_y), len(log_phi)):
+        log_phi[k] = (done.W[k - len(log_y), :k, None] + log_phi[:k]).logsumexp(0)
+    return log_phi[len(log_y) :], done
+
+
+def log_posteriors_gradient(
+    done: Elimination, log_phi: Tensor, y: Tensor, jump: float, grad: Tensor
+) -> Tensor:
+    """Derivative in the similarities of the unlabeled rows, (N_U, N), from that in log Phi_U."""
+    log_y = _targets(y, jump).log()
+    n_l, W = len(log_y), done.W
+    everyone = torch.cat([log_y, log_phi])
+    slope = torch.cat([torch.zeros_like(log_y), grad])
+    dF = torch.zeros_like(W)
+    for k in range(len(W) - 1, -1, -1):
+        m = n_l + k
+        share = (W[k, :m, None] + everyone[:m] - log_phi[k]).nan_to_num_(-torch.inf).exp_()
+        share.mul_(slope[m])
+        slope[:m] += share
+        dF[k, :m] = share.sum(1)
+    d = _gradient_logarithms(done, dF, n_l)
+    assert done.log_P is not None
+    P = done.log_P.exp()
+    if jump:  # a jump does not depend on the similarities
+        d, P = d[:, 1:], P[:, 1:] / (1 - jump)
+    return d.addcmul(P, d.sum(1, keepdim=True), value=-1)  # the softmax
+
+
+def _log_moves(log_A: Tensor, jump: float) -> Tensor:
+    """Logarithms of transition probabilities; -inf in a row that leads nowhere."""
+    log_P = log_A.log_softmax(1).nan_to_num(-torch.inf, neginf=-torch.inf)
+    if not jump:
+        return log_P
+    log_jump = log_P.new_full((len(log_P), 1), math.log(jump))
+    return torch.cat([log_jump, log_P + math.log1p(-jump)], 1)
 
 
 def _targets(y: Tensor, jump: float) -> Tensor:

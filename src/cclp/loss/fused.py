@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cclp.loss.autograd import first_order
 from cclp.loss.chains import Blocks, chains
+from cclp.loss.elimination import log_posteriors, log_posteriors_gradient
 from cclp.loss.graph import (
     Metric,
     adjacency_gradient,
@@ -23,6 +24,7 @@ from cclp.loss.graph import (
     rounded,
 )
 from cclp.loss.inputs import Batch, Prior, values_visible
+from cclp.loss.paths import Chains, sum_paths
 from cclp.loss.propagation import harmonic_gradient, solve_harmonic
 
 _LARGE, _BLOCK = 400, 32  # points from which on classes are blocks, and least rows of a block
@@ -79,6 +81,36 @@ def _sorted_by_class(batch: Batch) -> tuple[Batch, Blocks | None]:
     return Batch(batch.z.index_select(0, everyone), batch.y[order]), Blocks(rows, n_l)
 
 
+def _with_logarithms(
+    z: Tensor,
+    logits: Tensor,
+    y: Tensor,
+    prior: Prior | None,
+    settings: Settings,
+    gradient: bool,
+) -> Chains:
+    """Eq. 5 to 9 where chains, and the posteriors they hang on, are below the range of float64.
+
+    Returns:
+        With the derivative in posteriors in that in the similarities, and None in its place.
+    """
+    n_l, jump = len(y), settings.smoothing or 0.0
+    log_A = log_adjacency(make_points(z, settings.metric), settings.metric, n_l)
+    log_A[:, n_l:].diagonal().fill_(-torch.inf)
+    log_phi, done = log_posteriors(log_A, y, jump)
+    mixed, own = log_phi, None
+    if prior is not None:
+        weight = log_phi.new_tensor(prior.weight)
+        mixed = torch.logaddexp(log_phi + (1 - weight).log(), double(prior.phi * weight).log())
+        own = (log_phi + (1 - weight).log() - mixed).nan_to_num_(-torch.inf).exp_()
+    log_Phi = torch.cat([y.log(), mixed]).T.contiguous()
+    total, dlogits, dlog_Phi = sum_paths(logits.double(), log_Phi, settings.chain_steps, gradient)
+    if dlogits is not None and dlog_Phi is not None and not settings.detach_posteriors:
+        dlog_phi = dlog_Phi[:, n_l:].T if own is None else dlog_Phi[:, n_l:].T * own
+        dlogits[n_l:] += log_posteriors_gradient(done, log_phi, y, jump, dlog_phi)
+    return Chains(total, dlogits, None)
+
+
 class _Fused(torch.autograd.Function):
     """One node of autograd's graph. The gradient is computed with the value, returned after it."""
 
@@ -105,13 +137,14 @@ class _Fused(torch.autograd.Function):
                 phi = phi.lerp(double(prior.phi), prior.weight)
             Phi = torch.cat([Phi, phi.T], 1)
         del log_A
-        total, dlogits, dPhi = chains(  # Eq. 3, 6-9
-            logits, Phi, chain_steps, gradient=gradient, blocks=blocks
-        )
+        result = chains(logits, Phi, chain_steps, gradient=gradient, blocks=blocks)  # Eq. 3, 6-9
+        if result is None:
+            result = _with_logarithms(z, logits, labels, prior, settings, gradient)
+        total, dlogits, dPhi = result
         loss = total.to(z) * -scale
-        if dlogits is None or dPhi is None:
+        if dlogits is None:
             return (loss,)
-        if n > n_l and not detach_posteriors:
+        if dPhi is not None and n > n_l and not detach_posteriors:
             dphi = double(dPhi[:, n_l:].T)
             if prior is not None:
                 dphi = dphi * (1 - prior.weight)

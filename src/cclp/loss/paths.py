@@ -37,22 +37,31 @@ def floor(dtype: torch.dtype) -> float:
     return max(1e8 * torch.finfo(dtype).tiny, 1e-290)
 
 
-def sum_paths(logits: Tensor, Phi: Tensor, chain_steps: int, gradient: bool) -> Chains:
+def sum_paths(logits: Tensor, log_Phi: Tensor, chain_steps: int, gradient: bool) -> Chains:
     """What :func:`cclp.loss.chains.chains` returns, at any dynamic range.
 
     Args:
         logits: similarities, (N, N), in float64.
-        Phi: posteriors, class-major, (C, N), in float64.
+        log_Phi: logarithms of posteriors, class-major, (C, N), in float64.
         chain_steps: S, at least 2.
         gradient: whether derivatives are wanted.
+
+    Returns:
+        With the derivative in ``log_Phi`` for that in Phi.
     """
+    Phi = log_Phi.exp()
     U = class_shares(Phi)
     T, M = Phi.T @ U, Phi.T @ Phi
+    limit = floor(M.dtype)
+    log_M = M.log()
+    small = M < limit
+    for i in small.any(1).nonzero().squeeze(1).tolist():
+        columns = small[i].nonzero().squeeze(1)
+        log_M[i, columns] = (log_Phi[:, i, None] + log_Phi[:, columns]).logsumexp(0)
     log_H = logits.log_softmax(1)
-    log_G = M.log().add_(log_H)
+    log_G = log_M + log_H
     H, G = log_H.exp(), log_G.exp()
-    limit = floor(H.dtype)
-    needed = _needed(T, M, chain_steps)
+    needed = _needed(T, log_M, chain_steps)
     K, log_K = [H], [log_H]
     lost: list[Tensor] = []
     for _ in range(chain_steps - 1):
@@ -67,7 +76,7 @@ def sum_paths(logits: Tensor, Phi: Tensor, chain_steps: int, gradient: bool) -> 
     if not gradient:
         return Chains(total, None, None)
     LtU = U @ L
-    dPhi = LU + LtU - (U * LtU).sum(1, keepdim=True)
+    dlog_Phi = (LU + LtU - (U * LtU).sum(1, keepdim=True)).mul_(Phi)
     # D = d/dlog K_s, X = d/dK_s where K_s is in range, E = d/dlog G
     D, X = T.clone(), torch.zeros_like(T)
     E = torch.zeros_like(T)
@@ -78,16 +87,20 @@ def sum_paths(logits: Tensor, Phi: Tensor, chain_steps: int, gradient: bool) -> 
         before = T.clone()
         _spread_lost(before, E, D, gone, log_G, log_K[s - 1], log_K[s])
         D, X = before, G.T @ X
+    both = E + E.T  # d/dlog M, which is symmetric
+    dlog_Phi += Phi * (Phi @ (both / M).masked_fill_(small, 0))
+    for i in small.any(1).nonzero().squeeze(1).tolist():
+        columns = (small[i] & (both[i] != 0)).nonzero().squeeze(1)
+        share = log_Phi[:, i, None] + log_Phi[:, columns] - log_M[i, columns]
+        dlog_Phi[:, i] += share.exp_() @ both[i, columns]
     D += E
     D.addcmul_(X, H)
-    dM = E / M.clamp_min(torch.finfo(M.dtype).tiny)  # E is zero where M is
-    dPhi += Phi @ dM + Phi @ dM.T
-    return Chains(total, D - H * D.sum(1, keepdim=True), dPhi)
+    return Chains(total, D - H * D.sum(1, keepdim=True), dlog_Phi)
 
 
-def _needed(T: Tensor, M: Tensor, chain_steps: int) -> Tensor:
+def _needed(T: Tensor, log_M: Tensor, chain_steps: int) -> Tensor:
     """Which entries of chains count: where T does, and what longer chains reach those by."""
-    needed, related = T > NEGLIGIBLE, (M > 0).float()
+    needed, related = T > NEGLIGIBLE, (log_M > -torch.inf).float()
     for _ in range(chain_steps - 2):
         more = needed | (related @ needed.float() > 0)
         if torch.equal(more, needed):
