@@ -117,8 +117,11 @@ def solve_harmonic(
             P.nan_to_num_(0)  # rows of points that reach nothing
             phi, moves, done = eliminate(P, log_A, y, jump)
             return Harmonic(phi, moves, P, jump, done)
-        if kept == torch.float32 and P.amin() > 1e-30:  # nothing is lost, and half of the memory
-            P = P.to(kept)
+        if kept == torch.float32:
+            P[:, n_l:].diagonal().fill_(1)  # zeros that are none of the smallest
+            if P.amin() > 1e-30:  # nothing is lost, and half of the memory
+                P = P.to(kept)
+            P[:, n_l:].diagonal().fill_(0)
     phi = phi.clamp_min(0)
     return Harmonic(phi / phi.sum(1, keepdim=True), moves, P, jump, (LU, pivots))
 
