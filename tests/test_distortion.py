@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
-from cclp.pseudo_labels.distortion import REACH, distortion_distances
+from cclp.pseudo_labels.distortion import REACH, compare, distortion_distances, gradient_fields
 from cclp.pseudo_labels.features import make_features, steepest_gradients
 
 
@@ -21,8 +21,9 @@ def digits(count: int, margin: int = 2) -> NDArray[np.float64]:
 def to_all(images: NDArray[Any]) -> NDArray[np.float32]:
     """Distances from every image to every one."""
     everyone = np.arange(len(images))
-    to, back = distortion_distances(images, everyone, np.tile(everyone, (len(images), 1)))
-    np.testing.assert_array_equal(back, to.T)
+    fields = gradient_fields(images, everyone)
+    to, back = distortion_distances(fields, np.tile(everyone, (len(images), 1)))
+    np.testing.assert_allclose(back, to.T, rtol=1e-6)
     return to
 
 
@@ -73,17 +74,20 @@ def test_contrast_brightness_and_sign_do_not_count() -> None:
 def test_any_number_of_pairs() -> None:
     """More than are computed at a time, and images in another order."""
     images, index = digits(30), np.tile(np.arange(20), (30, 1))
-    to, back = distortion_distances(images, np.arange(30), index)
-    few = distortion_distances(images, np.arange(30), index[:, :3])
+    fields = gradient_fields(images, np.arange(30))
+    to, back = distortion_distances(fields, index)
+    few = distortion_distances(fields, index[:, :3])
     np.testing.assert_allclose(few, (to[:, :3], back[:, :3]), rtol=1e-6)
-    turned = np.arange(30)[::-1].copy()
-    found = distortion_distances(images[::-1], turned, index)
-    np.testing.assert_allclose(found, (to, back), rtol=1e-6)
+    turned = gradient_fields(images[::-1], np.arange(30)[::-1].copy())
+    np.testing.assert_allclose(distortion_distances(turned, index), (to, back), rtol=1e-6)
+    pairs = np.arange(30).repeat(20), index.ravel()
+    other = compare(fields, pairs[0], turned, pairs[1])
+    np.testing.assert_allclose(other, (to.ravel(), back.ravel()), rtol=1e-6)
 
 
 def test_the_distance_back_is_that_of_the_other() -> None:
     images, index = digits(6), np.array([[1, 4], [0, 2], [3, 5], [1, 2], [0, 3], [2, 1]])
-    to, back = distortion_distances(images, np.arange(6), index)
+    to, back = distortion_distances(gradient_fields(images, np.arange(6)), index)
     every = to_all(images)
     np.testing.assert_allclose(to, np.take_along_axis(every, index, 1), rtol=1e-6)
     np.testing.assert_allclose(back, np.take_along_axis(every.T, index, 1), rtol=1e-6)
@@ -105,7 +109,7 @@ def test_neighbours_share_a_class_more_often_than_by_hog() -> None:
     points = make_features(images)
     search = NearestNeighbors(n_neighbors=8, algorithm="brute").fit(points)
     index = search.kneighbors(return_distance=False)
-    to, back = distortion_distances(images, np.arange(count), index)
+    to, back = distortion_distances(gradient_fields(images, np.arange(count)), index)
     for distance in (to, back, to + back):
         nearest = index[np.arange(count), distance.argmin(1)]
         assert (y[nearest] != y).sum() < (y[index[:, 0]] != y).sum()

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cclp.pseudo_labels import features
-from cclp.pseudo_labels.features import hog_components, hog_features, make_features, read_features
+from cclp.pseudo_labels.features import fit_features, hog_features, make_features, read_features
 from tests.pseudo_labels import drawings, wine
 
 
@@ -60,16 +60,32 @@ def test_blank_images_are_finite() -> None:
 
 def test_components_of_a_sample_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     x = drawings(300)
-    few = hog_components(x, 64, np.arange(40))
-    assert few.shape == (40, 40)
+    assert make_features(x, np.arange(40)).shape == (40, 40)
     histograms = hog_features(x)
     exact = ((histograms[:, None] - histograms[:40]) ** 2).sum(2).ravel()
     for most, sampled, least in ((300, 300, 0.9999), (64, 300, 0.95), (64, 150, 0.95)):
+        monkeypatch.setattr(features, "MAX_FEATURES", most)
         monkeypatch.setattr(features, "PCA_SAMPLES", sampled)
-        z = hog_components(x, most, np.arange(len(x)))
+        z = make_features(x)
         assert z.shape == (300, most)
         close = ((z[:, None] - z[:40]) ** 2).sum(2).ravel()
         assert np.corrcoef(close, exact)[0, 1] > least
+
+
+def test_new_samples_become_points_as_the_first_ones_did() -> None:
+    wide = np.random.default_rng(0).normal(size=(300, 100)) * np.linspace(1, 3, 100)
+    for x in (drawings(300), wine()[0], wide):
+        found = fit_features(x)
+        points = found(x)
+        np.testing.assert_allclose(found(x[20:50]), points[20:50], atol=2e-4)
+        np.testing.assert_array_equal(found(x, np.array([3, 3, 7])), points[[3, 3, 7]])
+
+
+def test_a_table_says_whether_its_units_differ() -> None:
+    found = fit_features(wine()[0])
+    assert found.standardised
+    assert found.spread == pytest.approx((wine()[0].std(0).min(), wine()[0].std(0).max()))
+    assert not fit_features(np.random.default_rng(0).normal(size=(50, 4))).standardised
 
 
 def test_duplicates_stay_duplicates() -> None:

@@ -127,12 +127,12 @@ def test_pickles_in_a_run_are_refused(finished: Path, tmp_path: Path) -> None:
 
 def test_a_pickle_in_the_cache_is_not_loaded(tmp_path: Path) -> None:
     points = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
-    whole = find_neighbours(points, None, tmp_path)
+    whole = find_neighbours(points, None, 5, tmp_path)
     (path,) = tmp_path.iterdir()
     file = io.BytesIO()
     np.savez(file, distance=np.array([Trap(tmp_path / "sprung")], object), index=np.zeros(1))
     path.write_bytes(hashlib.sha256(file.getvalue()).digest() + file.getvalue())
-    for found, expected in zip(find_neighbours(points, None, tmp_path), whole, strict=True):
+    for found, expected in zip(find_neighbours(points, None, 5, tmp_path), whole, strict=True):
         np.testing.assert_array_equal(found, expected)
     assert not (tmp_path / "sprung").exists()
 

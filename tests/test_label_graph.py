@@ -10,7 +10,7 @@ from sklearn.datasets import make_moons
 from cclp.data.load import load
 from cclp.pseudo_labels import graph as module
 from cclp.pseudo_labels import neighbours, solvers
-from cclp.pseudo_labels.graph import LabelGraph
+from cclp.pseudo_labels.graph import LabelGraph, NeighbourGraph, distinct_rows
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.pseudo_labels.neighbours import Images, find_neighbours
 from cclp.pseudo_labels.solvers import affinity
@@ -115,21 +115,27 @@ def test_samples_that_no_label_reaches_get_the_shares_of_the_classes() -> None:
     assert set(found[:10].ravel()) == {0, 1}
 
 
-def test_more_samples_than_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others get the class of their nearest node, and keep the classifier's prediction."""
-    X, y = make_moons(600, noise=0.05, random_state=0)
-    monkeypatch.setattr(module, "MAX_NODES", 200)
-    few = few_labels(y, 1)
-    graph = LabelGraph(X, few, 2)
-    assert (len(graph.nodes), len(graph.others)) == (200, 400)
-    found = graph.propagate()
-    assert (found.argmax(1) == y).mean() > 0.95
-    assert (found.argmax(1) == few)[few >= 0].all()
-    guess = np.where(np.random.default_rng(0).random(600) < 0.2, 1 - y, y)
-    smooth = graph.smooth(0.2 + 0.6 * np.eye(2)[guess]).argmax(1)
-    np.testing.assert_array_equal(smooth[graph.others], guess[graph.others])
-    nodes = graph.nodes
-    assert (smooth[nodes] != y[nodes]).sum() < 0.7 * (guess[nodes] != y[nodes]).sum()
+def test_new_samples_are_connected_as_the_first_ones_were() -> None:
+    """Each to its copy, which is nearest, and to the copy's neighbours."""
+    for x in (drawings(60), wine()[0]):
+        graph = NeighbourGraph(x)
+        assert graph.W is not None
+        to_nodes = graph.connect(x[10:40])
+        assert to_nodes.shape == (30, graph.W.shape[0])
+        np.testing.assert_array_equal(to_nodes.toarray().argmax(1), graph.place[10:40])
+        shared = (to_nodes > 0).multiply(graph.W[graph.place[10:40]] > 0).sum()
+        assert shared > 0.7 * (to_nodes.nnz - 30)
+
+
+def test_distinct_rows_are_in_their_order() -> None:
+    points = np.array([[1, 2], [0.0, 1], [1, 2], [-0.0, 1], [2, 1]], np.float32)
+    first, place = distinct_rows(points)
+    assert first.tolist() == [0, 1, 4]
+    assert place.tolist() == [0, 1, 0, 1, 2]
+    many = np.random.default_rng(0).integers(0, 3, (5000, 6)).astype(np.float32)
+    first, place = distinct_rows(many)
+    assert len(first) == len(np.unique(many, axis=0))
+    np.testing.assert_array_equal(many[first][place], many)
 
 
 def test_labels_of_duplicates_may_disagree() -> None:
@@ -237,9 +243,8 @@ def test_smoothing_of_duplicates_and_of_samples_that_nothing_tells_apart() -> No
 
 def test_the_graph_of_images_is_the_sum_of_three() -> None:
     x = drawings(40)
-    graph = LabelGraph(x, np.arange(40) % 10, 10)
-    chosen = graph.nodes[graph.first]
-    three = find_neighbours(graph.points[chosen], Images(x, chosen), None)
+    graph = NeighbourGraph(x)
+    three = find_neighbours(graph.points, Images(x, graph.first), 5)
     expected = sum(affinity(near, module.IMAGE_SHARPNESS) for near in three)
     assert graph.W is not None
     np.testing.assert_allclose(graph.W.toarray(), expected.toarray())

@@ -24,8 +24,7 @@ def make(split: Split, **settings: Any) -> tuple[Labeler, Messages]:
     """A labeler of the blobs, and what the user hears of it."""
     messages = Messages()
     schedule = settings.pop("schedule", PLAIN)
-    heard: dict[str, Any] = {"warn": messages.warn, "info": messages.info}
-    return Labeler(X, Y, split, 3, schedule, **heard, **settings), messages
+    return Labeler(X, Y, split, 3, schedule, report=messages, **settings), messages
 
 
 def with_accuracy(patch: pytest.MonkeyPatch, accuracy: LeaveOneOut) -> None:

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from cclp.pseudo_labels import neighbours as module
-from cclp.pseudo_labels.distortion import distortion_distances
+from cclp.pseudo_labels.distortion import distortion_distances, gradient_fields
 from cclp.pseudo_labels.features import make_features
-from cclp.pseudo_labels.neighbours import Images, Neighbours, find_neighbours
+from cclp.pseudo_labels.neighbours import Images, find_neighbours
+from cclp.pseudo_labels.search import Neighbours
 from tests.pseudo_labels import drawings
 
 POINTS = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
@@ -35,12 +36,12 @@ def assert_same(found: list[Neighbours], expected: list[Neighbours]) -> None:
 
 
 def nothing_searches(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module, "NearestNeighbors", None)
+    patch.setattr(module, "nearest", None)
     patch.setattr(module, "distortion_distances", None)
 
 
 def test_they_are_the_nearest() -> None:
-    (near,) = find_neighbours(POINTS, None, None)
+    (near,) = find_neighbours(POINTS, None, 5, None)
     distance = cdist(POINTS, POINTS)
     np.fill_diagonal(distance, np.inf)
     np.testing.assert_array_equal(near.indices, distance.argsort(1)[:, :5])
@@ -49,7 +50,7 @@ def test_they_are_the_nearest() -> None:
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_there_may_be_fewer(count: int) -> None:
-    (near,) = find_neighbours(POINTS[:count], None, None)
+    (near,) = find_neighbours(POINTS[:count], None, 5, None)
     assert near.indices.shape == (count, count - 1)
 
 
@@ -57,11 +58,11 @@ def test_images_are_compared_by_distortion_in_both_directions(
     images: Images, features: NDArray[np.float32]
 ) -> None:
     """Of the 32 candidates by HOG features, those nearest to it, from it, and by the mean."""
-    there, back, mean = find_neighbours(features, images, None)
+    there, back, mean = find_neighbours(features, images, 5, None)
     distance = cdist(features, features)
     np.fill_diagonal(distance, np.inf)
     candidates = distance.argsort(1, kind="stable")[:, :32]
-    to, of = distortion_distances(images.all, images.chosen, candidates)
+    to, of = distortion_distances(gradient_fields(*images), candidates)
     for near, expected in ((there, to), (back, of), (mean, (to + of) / 2)):
         nearest = np.sort(np.asarray(expected), 1)[:, :5]
         np.testing.assert_allclose(near.distances, nearest, rtol=1e-6)
@@ -76,25 +77,25 @@ def test_neighbours_are_searched_for_once(
 ) -> None:
     cache = tmp_path / "new" / "cache"
     for points, of in ((POINTS, None), (features, images)):
-        plain = find_neighbours(points, of, None)
-        assert_same(find_neighbours(points, of, cache), plain)
+        plain = find_neighbours(points, of, 5, None)
+        assert_same(find_neighbours(points, of, 5, cache), plain)
         with monkeypatch.context() as patch:
             nothing_searches(patch)
-            assert_same(find_neighbours(points, of, cache), plain)
+            assert_same(find_neighbours(points, of, 5, cache), plain)
     assert len(list(cache.iterdir())) == 2
-    find_neighbours(2 * POINTS, None, cache)  # other data
+    find_neighbours(2 * POINTS, None, 5, cache)  # other data
     assert len(list(cache.iterdir())) == 3
 
 
 def test_a_damaged_or_unwritable_cache_costs_time_only(tmp_path: Path) -> None:
-    plain = find_neighbours(POINTS, None, tmp_path)
+    plain = find_neighbours(POINTS, None, 5, tmp_path)
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()
     other = io.BytesIO()
     np.savez(other, distance=np.ones((3, 5)), index=np.ones((3, 5)))
     for content in (b"", whole[:100], whole[:-50], b"nothing", other.getvalue()):
         file.write_bytes(content)
-        assert_same(find_neighbours(POINTS, None, tmp_path), plain)
+        assert_same(find_neighbours(POINTS, None, 5, tmp_path), plain)
         assert file.read_bytes() == whole
     (tmp_path / "file").touch()
-    assert_same(find_neighbours(POINTS, None, tmp_path / "file"), plain)
+    assert_same(find_neighbours(POINTS, None, 5, tmp_path / "file"), plain)

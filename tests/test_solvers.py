@@ -7,17 +7,20 @@ from scipy import sparse
 
 from cclp.pseudo_labels import solvers
 from cclp.pseudo_labels.graph import LabelGraph
-from cclp.pseudo_labels.neighbours import Neighbours, find_neighbours
+from cclp.pseudo_labels.neighbours import find_neighbours
+from cclp.pseudo_labels.search import Neighbours
 from cclp.pseudo_labels.solvers import (
     affinity,
     class_scale,
     class_shares,
+    conjugate_gradients,
+    harmonic,
     largest_class,
     largest_of_many,
-    propagate,
+    poisson,
     random_walk,
     smooth_predictions,
-    solve,
+    spread,
     spreading_system,
     threshold_dynamics,
 )
@@ -46,7 +49,7 @@ def labels() -> Floats:
 
 @pytest.fixture(scope="module")
 def W(points: NDArray[np.float32]) -> sparse.csr_matrix:
-    (near,) = find_neighbours(points, None, None)
+    (near,) = find_neighbours(points, None, 5)
     return affinity(near, 1.0)
 
 
@@ -67,7 +70,7 @@ def test_affinity_where_a_neighbourhood_has_no_size() -> None:
 
 def test_label_spreading(W: sparse.csr_matrix, labels: Floats) -> None:
     system = spreading_system(W)
-    F = np.stack([solve(system, column) for column in labels.T], 1)
+    F = conjugate_gradients(system, labels)
     expected = dense_propagation(W.toarray(), labels)
     np.testing.assert_allclose(F, expected, rtol=1e-6, atol=1e-9)
     counts = labels.sum(0)
@@ -80,12 +83,13 @@ def test_many_classes_are_propagated_around_their_labels(
     W: sparse.csr_matrix, labels: Floats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system, Y = spreading_system(W), sparse.csc_matrix(labels)
-    exact = propagate(system, Y)
-    np.testing.assert_array_equal(exact.toarray()[:, 0], solve(system, labels[:, 0]))
+    exact = spread(system, Y)
+    np.testing.assert_allclose(exact.toarray(), np.linalg.solve(system.toarray(), labels))
     assert exact.nnz == labels.size
-    monkeypatch.setattr(solvers, "MOST_VALUES", 0)
+    for name, value in (("FEW_CLASSES", 0), ("MOST_VALUES", 0), ("LOCAL_NODES", 0)):
+        monkeypatch.setattr(solvers, name, value)
     monkeypatch.setattr(solvers, "LOCAL_VALUES", labels.size // 2)
-    local = propagate(system, Y)
+    local = spread(system, Y)
     assert local.nnz <= labels.size // 2
     counts = labels.sum(0)
     for c in range(3):
@@ -110,17 +114,18 @@ def test_class_mass_normalisation() -> None:
     np.testing.assert_allclose(reached, expected)
 
 
-def dense_dynamics(classes: Floats, P: Floats, labels: Floats) -> Floats:
+def dense_dynamics(classes: Floats, P: Floats, labels: Floats, schedule: tuple[int, ...]) -> Floats:
     """Threshold dynamics without their limits, where all points are reached."""
     known, given = labels.any(1), labels[labels.any(1)]
-    while True:
-        diffused = classes
-        for _ in range(5):
-            diffused = P @ diffused
-            diffused[known] = given
-        before, classes = classes, np.eye(3)[dense_classes(diffused, labels.sum(0))]
-        if (classes == before).all():
-            return classes
+    for steps in schedule:
+        before = None
+        while before is None or (classes != before).any():
+            diffused = classes
+            for _ in range(steps):
+                diffused = P @ diffused
+                diffused[known] = given
+            before, classes = classes, np.eye(3)[dense_classes(diffused, labels.sum(0))]
+    return classes
 
 
 def test_threshold_dynamics(
@@ -133,7 +138,10 @@ def test_threshold_dynamics(
     noisy = np.where((rng.random(len(y)) < 0.1) & ~labels.any(1), rng.integers(0, 3, len(y)), y)
     first = np.eye(3)[noisy]
     found = threshold_dynamics(first, P, labels, class_shares(labels.sum(0)))
-    np.testing.assert_array_equal(found, dense_dynamics(first, P.toarray(), labels))
+    np.testing.assert_array_equal(found, dense_dynamics(first, P.toarray(), labels, (5,)))
+    monkeypatch.setattr(solvers, "NODES_PER_STEP", 5)
+    longer = threshold_dynamics(first, P, labels, class_shares(labels.sum(0)))
+    np.testing.assert_array_equal(longer, dense_dynamics(first, P.toarray(), labels, (10, 5)))
     assert (found.argmax(1) != y).sum() < 0.7 * (noisy != y).sum()
 
 
@@ -142,12 +150,11 @@ def test_threshold_dynamics_stop_before_a_tenth_has_changed(
 ) -> None:
     """Stripes in an even square are no clusters: borders would move until they are short."""
     X = np.random.default_rng(0).uniform(size=(3000, 2))
-    X = X[np.lexsort(X.T[::-1])]  # the graph's own order
     stripes = (X[:, 0] // 0.065).astype(int) % 2
     few = few_labels(stripes, 2)
-    graph = LabelGraph(X, few, 2)
-    assert graph.W is not None
-    P, labels = random_walk(graph.W), one_hot(few, 2)
+    W = LabelGraph(X, few, 2).neighbours.W
+    assert W is not None
+    P, labels = random_walk(W), one_hot(few, 2)
 
     def changed() -> float:
         found = threshold_dynamics(np.eye(2)[stripes], P, labels, class_shares(labels.sum(0)))
@@ -185,3 +192,65 @@ def test_smoothing_is_a_random_walk_with_restart(W: sparse.csr_matrix, labels: F
         smooth_predictions(random_walk(W), predictions, labels), expected, rtol=1e-9
     )
     np.testing.assert_array_equal(predictions, before)
+
+
+def test_long_diffusions_see_past_small_obstacles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two discs and a bridge, the border inside one of them: short diffusions leave it there."""
+    rng = np.random.default_rng(0)
+    disc = rng.uniform(-1, 1, (9000, 2))
+    disc = disc[(disc**2).sum(1) < 1]
+    aside = np.array([1.15, 0.0])
+    X = np.concatenate([disc - aside, disc + aside, rng.uniform(-0.2, 0.2, (150, 2))])
+    y = (X[:, 0] > 0).astype(int)
+    few = few_labels(y, 1)
+    W = LabelGraph(X, few, 2).neighbours.W
+    assert W is not None
+    wrong = np.eye(2)[(X[:, 0] > -0.45).astype(int)]
+    given = random_walk(W), one_hot(few, 2), class_shares(np.ones(2))
+    errors = []
+    for schedule in (solvers.DIFFUSION_STEPS, (5,)):
+        monkeypatch.setattr(solvers, "DIFFUSION_STEPS", schedule)
+        errors.append((threshold_dynamics(wrong, *given).argmax(1) != y).mean())
+    assert errors[0] < 0.7 * errors[1]
+
+
+def test_conjugate_gradients_to_the_last_digits(W: sparse.csr_matrix) -> None:
+    """Refined in float64, for right sides of any size, and none of them zero by the others."""
+    system = spreading_system(W, 0.999)
+    right = np.random.default_rng(0).normal(size=(W.shape[0], 4)) * [1, 1e-30, 1e30, 0]
+    expected = np.linalg.solve(system.toarray(), right)
+    found = conjugate_gradients(system, right)
+    size = np.abs(expected).max(0) + (right == 0).all(0)
+    np.testing.assert_allclose(found / size, expected / size, atol=1e-10)
+
+
+def test_harmonic_functions(W: sparse.csr_matrix, labels: Floats) -> None:
+    """Zhu et al. 2003: every unlabeled value is the mean of its neighbours'."""
+    F = harmonic(W, 2 * labels)
+    known, dense = labels.any(1), W.toarray()
+    np.testing.assert_array_equal(F[known], labels[known])
+    L = np.diag(dense.sum(1)) - dense
+    expected = np.linalg.solve(L[~known][:, ~known], dense[~known][:, known] @ labels[known])
+    np.testing.assert_allclose(F[~known], expected, rtol=1e-7)
+
+
+def test_poisson_learning(W: sparse.csr_matrix, labels: Floats) -> None:
+    """Calder et al. 2020: L F = Y − Ȳ, by the pseudoinverse."""
+    F = poisson(W, labels)
+    degree = W.toarray().sum(1)
+    L = np.diag(degree) - W.toarray()
+    source = labels - labels.sum(1, keepdims=True) * labels.sum(0) / labels.sum()
+    expected = np.linalg.pinv(L) @ source
+    expected -= degree @ expected / degree.sum()
+    np.testing.assert_allclose(F, expected, atol=1e-8 * np.abs(expected).max())
+
+
+def test_islands_without_labels_are_zero(W: sparse.csr_matrix, labels: Floats) -> None:
+    """Beside the graph, the same graph without labels, and a point without neighbours."""
+    count = W.shape[0]
+    beside = sparse.block_diag([W, W, sparse.csr_matrix((1, 1))]).tocsr()
+    given = np.vstack([labels, 0 * labels, labels[:1] * 0])
+    for method in (harmonic, poisson):
+        F = method(beside, given)
+        np.testing.assert_allclose(F[:count], method(W, labels), rtol=1e-6, atol=1e-9)
+        np.testing.assert_array_equal(F[count:], 0)

@@ -7,6 +7,7 @@ inverted. Their histograms of oriented gradients (HOG, Dalal & Triggs 2005) hard
 import io
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ SMALLEST_SIDE = 16  # of images: below it there is nothing to count
 LONGEST_SIDE = 32
 ORIENTATIONS = 8  # of an edge, without a sign
 CELL, STRIDE = 5, 2  # pixels
+HOG_RESOLUTION = 1e-4
 SAME_UNIT = 10.0
 _LARGEST = 1e15
 _BATCH, _BATCH_VALUES = 500, 2_000_000
@@ -33,40 +35,116 @@ def are_images(x: NDArray[Any]) -> bool:
     return x.ndim == 4 and min(x.shape[2:]) >= SMALLEST_SIDE
 
 
-def make_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-    """Features of samples, or of these rows of them, (N, at most 64).
+@dataclass(frozen=True)
+class FeatureMap:
+    """How samples become points whose distances mean something, once and for new samples too.
+
+    Attributes:
+        hog: whether samples are images that become HOG first.
+        mean, scale: of each value; z = (x − mean) / scale.
+        components: of z, (values, at most 64), or None if all values are kept.
+        resolution: to which points are rounded, or 0: a product's last digits depend on the place
+            in the batch, and duplicates must stay equal.
+        standardised: whether ``scale`` brings the columns of a table to one unit.
+        spread: smallest and largest standard deviation of the values that vary.
+    """
+
+    hog: bool
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    components: NDArray[np.float32] | None
+    resolution: float = 0.0
+    standardised: bool = False
+    spread: tuple[float, float] = (0.0, 0.0)
+
+    def __call__(
+        self, x: NDArray[Any], rows: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        """Points of samples, or of these rows of them, (N, at most 64)."""
+        rows = np.arange(len(x)) if rows is None else rows
+        width = len(self.mean) if self.components is None else self.components.shape[1]
+        points, start = np.empty((len(rows), width), np.float32), 0
+        for values in _values(x, rows, self.hog):
+            z = ((values - self.mean) / self.scale).astype(np.float32)
+            if self.components is not None:
+                z = z @ self.components
+            if self.resolution:
+                z = (z / self.resolution).round() * self.resolution
+            points[start : start + len(z)] = z
+            start += len(z)
+        return points
+
+
+def fit_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> FeatureMap:
+    """Learn from samples, or from these rows of them, how they become points.
 
     Images become HOG, unless they are tiny. Features of one unit (pixels, embeddings) are left in
     it: the largest standard deviation is at most ten times the median. Otherwise (columns of a
-    table) each is standardised. Many features are projected onto their principal components.
+    table) each is standardised. More than 64 values are projected onto the principal components of
+    at most 10,000 samples.
     """
     rows = np.arange(len(x)) if rows is None else rows
-    if are_images(x):
-        return hog_components(x, MAX_FEATURES, rows)
-    flat = x[rows].reshape(len(rows), math.prod(x.shape[1:])).astype(np.float32)
-    largest = np.abs(flat).max(initial=0)
-    if largest > _LARGEST:  # squares of distances would not be finite
-        flat /= largest
-    flat -= flat.mean(0)
-    deviation = flat.std(0)
-    some = deviation[deviation > 0]
-    if len(some) and some.max() > SAME_UNIT * np.median(some):
-        flat /= np.where(deviation > 0, deviation, 1)
-    if flat.shape[1] > MAX_FEATURES and len(flat) > MAX_FEATURES:
-        flat = PCA(MAX_FEATURES, svd_solver="covariance_eigh").fit_transform(flat)
-    return np.ascontiguousarray(flat, np.float32)
-
-
-def hog_components(images: NDArray[Any], most: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Principal components of the HOG of these images, (N, at most ``most``)."""
     order = np.random.default_rng(0).permutation(len(rows))
-    sample = np.concatenate(list(_parts(images, rows[np.sort(order[:PCA_SAMPLES])])))
-    if not np.ptp(sample, axis=0).any():  # nothing tells them apart
-        return np.zeros((len(rows), 1), np.float32)
-    found = PCA(min(most, *sample.shape), svd_solver="covariance_eigh").fit(sample)
-    parts = [found.transform(part) for part in _parts(images, rows)]
-    # a product's last digits depend on the place in the batch: duplicates must stay equal
-    return np.concatenate(parts).round(4).astype(np.float32)
+    sample = rows[np.sort(order[:PCA_SAMPLES])]
+    if are_images(x):
+        histograms = np.concatenate(list(_values(x, sample, hog=True)))
+        mean, one = histograms.mean(0, dtype=np.float64), np.ones(histograms.shape[1])
+        if not np.ptp(histograms, axis=0).any():  # nothing tells them apart
+            return FeatureMap(True, mean, one, np.zeros((len(mean), 1), np.float32))
+        return FeatureMap(True, mean, one, _components(histograms - mean), HOG_RESOLUTION)
+    mean, deviation, largest = _moments(x, rows)
+    some = deviation[deviation > 0]
+    spread = (float(some.min()), float(some.max())) if len(some) else (0.0, 0.0)
+    standardised = len(some) > 0 and bool(spread[1] > SAME_UNIT * np.median(some))
+    if standardised:
+        scale = np.where(deviation > 0, deviation, 1)
+    else:  # squares of distances must be finite
+        scale = np.full(len(mean), largest if largest > _LARGEST else 1.0)
+    components, resolution = None, 0.0
+    if len(mean) > MAX_FEATURES and len(rows) > MAX_FEATURES:
+        values = np.concatenate(list(_values(x, sample, hog=False)))
+        components = _components((values - mean) / scale)
+        resolution = 1e-5 * float((deviation / scale).max())
+    return FeatureMap(False, mean, scale, components, resolution, standardised, spread)
+
+
+def make_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+    """Points of samples, by :func:`fit_features` of the same samples."""
+    return fit_features(x, rows)(x, rows)
+
+
+def _moments(
+    x: NDArray[Any], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Mean and standard deviation of each value, and the largest size of one."""
+    total, largest = np.zeros(()), 0.0
+    for values in _values(x, rows, hog=False):
+        total = total + values.sum(0, dtype=np.float64)
+        largest = max(largest, float(np.abs(values).max(initial=0)))
+    mean, unit = total / len(rows), largest or 1.0
+    squares = np.zeros(())
+    for values in _values(x, rows, hog=False):
+        squares = squares + np.square((values - mean) / unit).sum(0)
+    return mean, unit * np.sqrt(squares / len(rows)), largest
+
+
+def _components(centred: NDArray[Any]) -> NDArray[np.float32]:
+    """At most 64 principal directions, (values, components)."""
+    found = PCA(min(MAX_FEATURES, *centred.shape), svd_solver="covariance_eigh").fit(
+        centred.astype(np.float32)
+    )
+    return np.ascontiguousarray(found.components_.T, np.float32)
+
+
+def _values(x: NDArray[Any], rows: NDArray[np.int64], hog: bool) -> Iterator[NDArray[Any]]:
+    """What is compared of samples, a batch of them at a time: histograms, or all values."""
+    if hog:
+        yield from _parts(x, rows)
+        return
+    size = math.prod(x.shape[1:])
+    step = max(1, _BATCH_VALUES // max(size, 1))
+    for start in range(0, len(rows), step):
+        yield x[rows[start : start + step]].reshape(-1, size)
 
 
 def hog_features(images: NDArray[Any]) -> NDArray[np.float32]:

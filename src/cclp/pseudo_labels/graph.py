@@ -1,4 +1,4 @@
-"""``LabelGraph``: label propagation on a k-nearest-neighbour graph of samples."""
+"""Nearest-neighbour graphs of samples, and ``LabelGraph``: label propagation on one."""
 
 from functools import cached_property
 from pathlib import Path
@@ -7,48 +7,135 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.neighbors import NearestNeighbors
+from torch import Tensor
 
-from cclp.pseudo_labels.features import are_images, make_features
-from cclp.pseudo_labels.leave_one_out import LeaveOneOut, leave_one_out
-from cclp.pseudo_labels.neighbours import Images, find_neighbours
+from cclp.progress import Reporter
+from cclp.pseudo_labels.distortion import compare, gradient_fields
+from cclp.pseudo_labels.features import are_images, fit_features
+from cclp.pseudo_labels.leave_one_out import LeaveOneOut
+from cclp.pseudo_labels.neighbours import CANDIDATES, Images, find_neighbours, take_nearest
+from cclp.pseudo_labels.propagation import Propagation
+from cclp.pseudo_labels.search import nearest
 from cclp.pseudo_labels.solvers import (
-    MOST_DYNAMIC_VALUES,
     affinity,
     class_shares,
-    largest_class,
-    largest_of_many,
-    propagate,
+    cross_affinity,
     random_walk,
     smooth_predictions,
-    spreading_system,
-    threshold_dynamics,
 )
 
+NEIGHBOURS = 5
 IMAGE_SHARPNESS = 4.0  # how fast affinity falls with the distance; 1 for vectors
-MAX_NODES = 60_000
+
+
+class NeighbourGraph:
+    """The sparse graph of nearest neighbours of samples, with locally scaled weights.
+
+    The graph of images is the sum of three, by the image distortion model in both directions and
+    their mean. Duplicates are one node: with each other alone they would be an island.
+
+    Args:
+        x: samples; images are read some at a time, and need not fit into memory.
+        rows: which N of the samples are meant; None: all.
+        neighbours: of each sample, k.
+        distortion: whether images are compared by the image distortion model, which takes minutes
+            for 70,000 of them, or by HOG alone.
+        cache: folder that keeps neighbours for the next time.
+        report: shows progress.
+
+    Attributes:
+        W: affinities of the n distinct samples, or None if there is one only.
+        place: of each sample among them, (N,).
+        first: the first sample of each, (n,).
+    """
+
+    def __init__(
+        self,
+        x: NDArray[Any],
+        rows: NDArray[np.int64] | None = None,
+        *,
+        neighbours: int = NEIGHBOURS,
+        distortion: bool = True,
+        cache: Path | None = None,
+        report: Reporter | None = None,
+    ) -> None:
+        rows = np.arange(len(x)) if rows is None else rows
+        self.count = neighbours
+        self.features = fit_features(x, rows)
+        points = self.features(x, rows)
+        self.first, self.place = distinct_rows(points)
+        self.points = points[self.first]
+        self.images = Images(x, rows[self.first]) if are_images(x) and distortion else None
+        self.sharpness = IMAGE_SHARPNESS if are_images(x) else 1.0
+        self.W: sparse.csr_matrix | None = None
+        if len(self.points) > 1:
+            lists = find_neighbours(self.points, self.images, neighbours, cache, report)
+            self.scales = [near.distances[:, -1] for near in lists]
+            self.W = sum(affinity(near, self.sharpness) for near in lists).tocsr()
+
+    def connect(self, x: NDArray[Any]) -> sparse.csr_matrix:
+        """Affinities of new samples to the nodes, (m, n)."""
+        if self.W is None:
+            return sparse.csr_matrix(np.ones((len(x), 1)))
+        points = self.features(x)
+        if self.images is None:
+            lists = [nearest(self.points, self.count, points)]
+        else:
+            index = nearest(self.points, max(self.count, CANDIDATES), points).indices
+            fields = gradient_fields(x, np.arange(len(x)))
+            of = np.arange(len(x)).repeat(index.shape[1])
+            to, back = (
+                distance.reshape(index.shape)
+                for distance in compare(fields, of, self._fields, index.ravel())
+            )
+            lists = [take_nearest(d, index, self.count) for d in (to, back, (to + back) / 2)]
+        return sum(
+            cross_affinity(near, near.distances[:, -1], scale, self.sharpness)
+            for near, scale in zip(lists, self.scales, strict=True)
+        ).tocsr()
+
+    @cached_property
+    def _fields(self) -> Tensor:
+        assert self.images is not None
+        return gradient_fields(*self.images)
+
+
+def distinct_rows(points: NDArray[np.float32]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first of each kind of row, in their order, and the place of every row among them.
+
+    Rows are told apart by a 64-bit hash: a sort of a million rows of 64 values would take a minute.
+    """
+    random = np.random.default_rng(0)
+    bits = (points + 0.0).view(np.uint32)  # there is one zero
+    hashes = np.zeros(len(points), np.uint64)
+    for column in range(points.shape[1]):
+        factor = np.uint64(random.integers(2**63)) | np.uint64(1)
+        hashes = (hashes ^ bits[:, column]) * factor
+        hashes ^= hashes >> np.uint64(29)
+    _, first, place = np.unique(hashes, return_index=True, return_inverse=True)
+    order = first.argsort()
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[place]
 
 
 class LabelGraph:
     """Classes of samples by label propagation over their nearest neighbours.
 
-    Label spreading, (I − αS) F = Y (Zhou et al. 2004), on the sparse graph of five neighbours each
-    with locally scaled weights; the graph of images is the sum of three, by the image distortion
-    model in both directions and their mean. Then class mass normalisation, the largest class of
-    each sample (F itself is so even that CCLP would pull all classes together), and MBO threshold
-    dynamics. Of more than 60,000 samples, so many are nodes, and the others get the class of their
-    nearest node: time and memory grow in proportion. Of many classes, each is propagated around its
+    Label spreading, (I − αS) F = Y (Zhou et al. 2004), on :class:`NeighbourGraph`. Then class mass
+    normalisation, the largest class of each sample (F itself is so even that CCLP would pull all
+    classes together), and MBO threshold dynamics. Of many classes, each is propagated around its
     labels only, and of very many there are no threshold dynamics: see :mod:`.solvers`.
 
     Args:
         x: samples; images are read some at a time, and need not fit into memory.
         y: classes, (N,), −1 where there is no label.
         num_classes: C.
-        cache: folder that keeps neighbours for the next time, whatever the labels are then (of
-            more than 60,000 samples, for the same labels).
+        cache: folder that keeps neighbours for the next time, whatever the labels are then.
         rows: which N of the samples are meant; None: all.
         class_prior: shares of the classes among them, (C,), if they are known; None: those of the
             labels if there were five more of each.
+        report: shows progress.
 
     Examples:
         >>> x = np.concatenate([np.arange(8.0), np.arange(100.0, 108.0)])[:, None]
@@ -69,26 +156,12 @@ class LabelGraph:
         cache: Path | None = None,
         rows: NDArray[np.int64] | None = None,
         class_prior: NDArray[np.float64] | None = None,
+        report: Reporter | None = None,
     ) -> None:
-        self.class_prior = class_prior
-        rows = np.arange(len(x)) if rows is None else rows
-        self.y, self.num_classes = y, num_classes
-        order = np.random.default_rng(0).permutation(len(rows))
-        labeled_first = order[np.argsort(y[order] < 0, kind="stable")]
-        self.nodes = labeled_first[:MAX_NODES]
-        self.others = np.setdiff1d(order, self.nodes)
-        self.points = make_features(x, rows)
-        # duplicates are one point: with each other alone they would be an island
-        distinct, self.first, self.place = np.unique(
-            self.points[self.nodes], axis=0, return_index=True, return_inverse=True
-        )
-        images = Images(x, rows[self.nodes[self.first]]) if are_images(x) else None
-        sharpness = 1.0 if images is None else IMAGE_SHARPNESS
-        self.W: sparse.csr_matrix | None = (
-            sum(affinity(near, sharpness) for near in find_neighbours(distinct, images, cache))
-            if len(distinct) > 1
-            else None
-        )
+        self.y, self.num_classes, self.class_prior = y, num_classes, class_prior
+        self.neighbours = NeighbourGraph(x, rows, cache=cache, report=report)
+        W, place = self.neighbours.W, self.neighbours.place
+        self.propagation = None if W is None else Propagation(W, place, y, num_classes, class_prior)
 
     def propagate(self) -> NDArray[np.float32]:
         """Classes of all samples by the labels alone, (N, C).
@@ -96,38 +169,21 @@ class LabelGraph:
         Returns:
             One-hot; the classes' shares for samples that no label reaches.
         """
-        known = self.y[self.nodes]
-        shares = self.class_prior
-        if shares is None:
-            counts = np.bincount(known[known >= 0], minlength=self.num_classes)
-            shares = class_shares(counts.astype(np.float64))
         found = np.empty((len(self.y), self.num_classes), np.float32)
-        if self.W is None:
-            found[:] = shares
+        if self.propagation is not None:
+            found[:] = self.propagation.classes()[self.neighbours.place]
+        elif self.class_prior is not None:
+            found[:] = self.class_prior
         else:
-            F = self._propagated[1]
-            classes: NDArray[np.floating]
-            if np.prod(F.shape) > MOST_DYNAMIC_VALUES:
-                classes = largest_of_many(F, shares)
-            else:
-                classes = threshold_dynamics(
-                    largest_class(F.toarray(), shares),
-                    random_walk(self.W),
-                    self._distinct_labels.toarray(),
-                    shares,
-                )
-            found[self.nodes] = classes[self.place]
-        if len(self.others):
-            search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(self.points[self.nodes])
-            nearest = search.kneighbors(self.points[self.others], return_distance=False)[:, 0]
-            found[self.others] = found[self.nodes[nearest]]
+            counts = np.bincount(self.y[self.y >= 0], minlength=self.num_classes)
+            found[:] = class_shares(counts.astype(np.float64))
         return self._with_labels(found)
 
     def smooth(self, predictions: NDArray[np.floating]) -> NDArray[np.float32]:
         """Classes of all samples by a classifier's predictions for them and their neighbours.
 
         The classifier and the graph make different mistakes: where one is wrong about a sample, the
-        other often is not. Samples that are no nodes keep their own prediction.
+        other often is not.
 
         Args:
             predictions: class probabilities, (N, C).
@@ -136,36 +192,24 @@ class LabelGraph:
             One-hot, (N, C).
         """
         found = predictions.astype(np.float64)
-        if self.W is not None:
+        if self.propagation is not None:
             walked = smooth_predictions(
-                random_walk(self.W), found[self.nodes][self.first], self._distinct_labels.toarray()
+                random_walk(self.propagation.W),
+                found[self.neighbours.first],
+                self.propagation.labels.toarray(),
             )
-            found[self.nodes] = walked[self.place]
+            found = walked[self.neighbours.place]
         return self._with_labels(np.eye(found.shape[1], dtype=np.float32)[found.argmax(1)])
 
     def leave_one_out(self) -> LeaveOneOut:
         """How well labels are predicted by the others: see :mod:`.leave_one_out`."""
-        y = self.y[self.nodes]
-        system, F = (None, None) if self.W is None else self._propagated
-        return leave_one_out(self.W, system, F, y, self.place, self.num_classes, self.class_prior)
+        if self.propagation is not None:
+            return self.propagation.leave_one_out()
+        counts = np.bincount(self.y[self.y >= 0], minlength=self.num_classes)
+        return LeaveOneOut(0, int(counts[counts > 1].sum()), 0.0)
 
     def _with_labels(self, classes: NDArray[np.float32]) -> NDArray[np.float32]:
         known = np.flatnonzero(self.y >= 0)
         classes[known] = 0
         classes[known, self.y[known]] = 1
         return classes
-
-    @cached_property
-    def _propagated(self) -> tuple[sparse.csr_matrix, sparse.csc_matrix]:
-        """I − αS, and F of the distinct points, (n, C)."""
-        assert self.W is not None
-        system = spreading_system(self.W)
-        return system, propagate(system, self._distinct_labels)
-
-    @cached_property
-    def _distinct_labels(self) -> sparse.csc_matrix:
-        """How many labels of each class the distinct points have, (n, C)."""
-        known = self.y[self.nodes] >= 0
-        where = self.place[known], self.y[self.nodes[known]]
-        shape = len(self.first), self.num_classes
-        return sparse.csc_matrix((np.ones(known.sum()), where), shape)

@@ -1,6 +1,5 @@
 """The policy of pseudo-labels: whether and when they are used, and how they are refreshed."""
 
-from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cclp.data.splits import Split
+from cclp.progress import Reporter
 from cclp.pseudo_labels.graph import LabelGraph
 from cclp.pseudo_labels.schedule import Decision, Labels, PseudoLabelSchedule, Start
 
@@ -28,7 +28,7 @@ class Labeler:
         class_prior: shares of the classes, (C,), if they are known.
         cache: folder that keeps neighbours for the next time.
         what: the samples are, for messages: "inputs" or "features".
-        warn, info: are called with a sentence for the user.
+        report: what the user sees.
     """
 
     def __init__(
@@ -42,12 +42,11 @@ class Labeler:
         class_prior: NDArray[np.float64] | None = None,
         cache: Path | None = None,
         what: str = "inputs",
-        warn: Callable[[str], None] = lambda text: None,
-        info: Callable[[str], None] = lambda text: None,
+        report: Reporter | None = None,
     ) -> None:
         self.x, self.y, self.split, self.num_classes = x, y, split, num_classes
         self.schedule, self.cache, self.class_prior = schedule, cache, class_prior
-        self.what, self.warn, self.info = what, warn, info
+        self.what, self.report = what, report or Reporter()
 
     def start(self) -> Start:
         """Pseudo-labels before the first step, and the decision about them.
@@ -59,19 +58,21 @@ class Labeler:
         if self.split.all_labeled:
             known = self._whole(np.eye(self.num_classes, dtype=np.float32)[self.y[self._seen]])
             return Start(known, Decision("known"))
-        self.info(f"Propagating labels over the nearest-neighbour graph of the {self.what}.")
+        self.report.info(f"Propagating labels over the nearest-neighbour graph of the {self.what}.")
         labels = self._whole(self.graph.propagate())
         accuracy = self.graph.leave_one_out()
         per_class = len(self.split.labeled) / self.num_classes
         test = {"correct": accuracy.correct, "tested": accuracy.tested}
         if self.schedule.warmup_steps and not accuracy.is_good(per_class, self.num_classes):
-            self.info(f"Supervised warm-up before pseudo-labels are used: {accuracy} on the graph.")
+            self.report.info(
+                f"Supervised warm-up before pseudo-labels are used: {accuracy} on the graph."
+            )
             warmup = self.schedule.supervised_warmup
             return Start(labels, Decision("after_warmup", warmup, **test))
         if accuracy.is_poor(self.num_classes):
-            self.warn(f"Pseudo-labels of the {self.what} are not used: {accuracy}.")
+            self.report.warn(f"Pseudo-labels of the {self.what} are not used: {accuracy}.")
             return Start(None, Decision("refused", **test))
-        self.info(f"Pseudo-labels of the {self.what} are used: {accuracy}.")
+        self.report.info(f"Pseudo-labels of the {self.what} are used: {accuracy}.")
         return Start(labels, Decision("used", **test))
 
     def refresh(self, predictions: NDArray[np.floating]) -> Labels:
@@ -86,7 +87,15 @@ class Labeler:
     def graph(self) -> LabelGraph:
         """Over which labels are propagated."""
         known = np.where(np.isin(self._seen, self.split.labeled), self.y[self._seen], -1)
-        return LabelGraph(self.x, known, self.num_classes, self.cache, self._seen, self.class_prior)
+        return LabelGraph(
+            self.x,
+            known,
+            self.num_classes,
+            self.cache,
+            self._seen,
+            self.class_prior,
+            self.report,
+        )
 
     @property
     def _seen(self) -> NDArray[np.int64]:

@@ -8,22 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.neighbors import NearestNeighbors
 
 from cclp.files import write_bytes
-from cclp.pseudo_labels.distortion import REACH, distortion_distances
+from cclp.progress import Reporter
+from cclp.pseudo_labels.distortion import REACH, distortion_distances, gradient_fields
+from cclp.pseudo_labels.search import Neighbours, is_approximate, nearest
 
-NEIGHBOURS = 5
 CANDIDATES = 32  # nearest images by HOG features, of which the nearest by distortion are taken
 _DIGEST = 32  # bytes
-_VERSION = 3  # of the files in the cache: another number, and neighbours are searched for again
-
-
-class Neighbours(NamedTuple):
-    """Distances to the k nearest others of each point and their indices, (n, k)."""
-
-    distances: NDArray[np.floating]
-    indices: NDArray[np.int64]
+_VERSION = 4  # of the files in the cache: another number, and neighbours are searched for again
 
 
 class Images(NamedTuple):
@@ -34,20 +27,27 @@ class Images(NamedTuple):
 
 
 def find_neighbours(
-    points: NDArray[np.float32], images: Images | None, cache: Path | None
+    points: NDArray[np.float32],
+    images: Images | None,
+    count: int,
+    cache: Path | None = None,
+    report: Reporter | None = None,
 ) -> list[Neighbours]:
-    """The five nearest of each point: by one distance, or by three for images.
+    """The nearest others of each point: by one distance, or by three for images.
 
     Args:
         points: vectors, (n, F).
-        images: whose features they are, if they are. The 32 nearest by features are compared again
-            by the image distortion model. It is not symmetric, so there are three lists: by the
-            distance to the others, from them, and by the mean of both.
+        images: whose features they are, if they are to be compared by the image distortion model:
+            the 32 nearest by features are compared again. It is not symmetric, so there are three
+            lists: by the distance to the others, from them, and by the mean of both.
+        count: k.
         cache: folder that keeps the result for the next time.
+        report: shows progress.
     """
+    report = report or Reporter()
     if cache is None:
-        return _search_all(points, images)
-    how = NEIGHBOURS if images is None else (NEIGHBOURS, CANDIDATES, REACH)
+        return _search(points, images, count, report)
+    how = (count, is_approximate(len(points)), *((CANDIDATES, REACH) if images else ()))
     key = f"{_VERSION} {how} {points.shape}".encode()
     path = cache / hashlib.sha256(key + points.tobytes()).hexdigest()
     with suppress(OSError, ValueError):
@@ -55,7 +55,7 @@ def find_neighbours(
         if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST]:
             kept = np.load(io.BytesIO(content[_DIGEST:]))
             return list(map(Neighbours, kept["distance"], kept["index"]))
-    found = _search_all(points, images)
+    found = _search(points, images, count, report)
     distance, index = map(np.stack, zip(*found, strict=True))
     file = io.BytesIO()
     np.savez(file, distance=distance, index=index)
@@ -65,21 +65,20 @@ def find_neighbours(
     return found
 
 
-def _search_all(points: NDArray[np.float32], images: Images | None) -> list[Neighbours]:
+def _search(
+    points: NDArray[np.float32], images: Images | None, count: int, report: Reporter
+) -> list[Neighbours]:
     if images is None:
-        return [_search(points, NEIGHBOURS)]
-    index = _search(points, CANDIDATES).indices
-    to, back = distortion_distances(images.all, images.chosen, index)
-    return [_nearest(distance, index) for distance in (to, back, (to + back) / 2)]
+        return [nearest(points, count, report=report)]
+    index = nearest(points, max(count, CANDIDATES), report=report).indices
+    fields = gradient_fields(images.all, images.chosen)
+    to, back = distortion_distances(fields, index, report)
+    return [take_nearest(distance, index, count) for distance in (to, back, (to + back) / 2)]
 
 
-def _nearest(distance: NDArray[np.floating], index: NDArray[np.int64]) -> Neighbours:
+def take_nearest(
+    distance: NDArray[np.floating], index: NDArray[np.int64], count: int
+) -> Neighbours:
     """The nearest of some candidates."""
-    order = distance.argsort(1, kind="stable")[:, :NEIGHBOURS]
+    order = distance.argsort(1, kind="stable")[:, :count]
     return Neighbours(np.take_along_axis(distance, order, 1), np.take_along_axis(index, order, 1))
-
-
-def _search(points: NDArray[np.float32], most: int) -> Neighbours:
-    few = min(most, len(points) - 1)
-    search = NearestNeighbors(n_neighbors=few, algorithm="brute").fit(points)
-    return Neighbours(*search.kneighbors())

@@ -213,8 +213,7 @@ class Run:
             class_prior=class_shares(self.config.class_prior, self.data.spec.classes),
             cache=cache_root() / "neighbours",
             what=what,
-            warn=self.report.warn,
-            info=self.report.info,
+            report=self.report,
         )
         return GraphPseudoLabels(labeler, self.report, start)
 

@@ -3,5 +3,6 @@ docstrings and errors.
 """
 
 from cclp.sklearn.classifier import CCLPClassifier
+from cclp.sklearn.propagation import GraphLabelPropagation
 
-__all__ = ["CCLPClassifier"]
+__all__ = ["CCLPClassifier", "GraphLabelPropagation"]

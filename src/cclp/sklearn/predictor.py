@@ -10,9 +10,9 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cclp.sklearn.labels import is_unlabeled, read_labels
+from cclp.sklearn.labels import score_labeled
 from cclp.sklearn.parameters import subtract
 from cclp.training.evaluation import Outputs, run_net
 from cclp.training.machine import make_fabric
@@ -132,14 +132,7 @@ class Predictor(
         score : float
             Share of right predictions.
         """
-        predicted, y = self.predict(X), read_labels(y)
-        check_consistent_length(predicted, y, sample_weight)
-        known = ~is_unlabeled(y)
-        right = np.array([a == b for a, b in zip(predicted[known], y[known], strict=True)], float)
-        if not len(right):
-            raise ValueError("y has no label: there is nothing to score")
-        weights = None if sample_weight is None else np.asarray(sample_weight)[known]
-        return float(np.average(right, weights=weights))
+        return score_labeled(self.predict(X), y, sample_weight)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_objective")

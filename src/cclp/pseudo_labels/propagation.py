@@ -1,0 +1,106 @@
+"""``Propagation``: labels on a graph, and the methods that propagate them over it."""
+
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cclp.pseudo_labels import solvers
+from cclp.pseudo_labels.leave_one_out import LeaveOneOut, leave_one_out
+
+PropagationMethod = Literal["mbo", "spreading", "harmonic", "poisson"]
+
+
+class Propagation:
+    """Labels on the nodes of a graph.
+
+    Args:
+        W: symmetric affinities of n nodes.
+        place: the node of each sample, (N,).
+        y: classes of the samples, −1 where there is no label, (N,).
+        num_classes: C.
+        class_prior: shares of the classes among all samples, (C,), if they are known; None: those
+            of the labels if there were five more of each.
+        alpha: of label spreading, Zhou's α.
+    """
+
+    def __init__(
+        self,
+        W: sparse.csr_matrix,
+        place: NDArray[np.intp],
+        y: NDArray[np.int64],
+        num_classes: int,
+        class_prior: NDArray[np.float64] | None = None,
+        alpha: float = solvers.ALPHA,
+    ) -> None:
+        self.W, self.place, self.y, self.num_classes = W, place, y, num_classes
+        self.class_prior, self.alpha = class_prior, alpha
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Shares of the classes, as they are given or by the labels."""
+        if self.class_prior is not None:
+            return self.class_prior
+        return solvers.class_shares(np.asarray(self.labels.sum(0)).ravel())
+
+    @cached_property
+    def labels(self) -> sparse.csc_matrix:
+        """How many labels of each class the nodes have, (n, C)."""
+        known = self.y >= 0
+        where = self.place[known], self.y[known]
+        return sparse.csc_matrix((np.ones(known.sum()), where), (self.W.shape[0], self.num_classes))
+
+    @cached_property
+    def spread(self) -> tuple[sparse.csr_matrix, sparse.csc_matrix]:
+        """I − αS of label spreading, and its solution F, (n, C)."""
+        system = solvers.spreading_system(self.W, self.alpha)
+        return system, solvers.spread(system, self.labels)
+
+    def classes(self) -> NDArray[np.floating]:
+        """Label spreading, class mass normalisation, MBO threshold dynamics: one-hot, (n, C).
+
+        The shares of the classes where no label reaches.
+        """
+        F, shares = self.spread[1], self.shares
+        few = self.num_classes <= solvers.FEW_CLASSES
+        if not few and np.prod(F.shape) > solvers.MOST_DYNAMIC_VALUES:
+            return solvers.largest_of_many(F, shares)
+        return solvers.threshold_dynamics(
+            solvers.largest_class(F.toarray(), shares),
+            solvers.random_walk(self.W),
+            self.labels.toarray(),
+            shares,
+        )
+
+    def distributions(self, method: PropagationMethod) -> NDArray[np.float64]:
+        """Class probabilities of the nodes, (n, C); rows of zeros where no label reaches.
+
+        ``class_prior`` counts if it is given: as class mass normalisation for "spreading" and
+        "harmonic", as the factors of Calder et al. for "poisson". For "mbo" it always counts, and
+        a node's probabilities are those of a short walk over the classes around it.
+        """
+        labels = self.labels.toarray()
+        if method == "mbo":
+            return solvers.soft_classes(self.classes(), solvers.random_walk(self.W), labels)
+        if method == "poisson":
+            F = solvers.poisson(self.W, labels).clip(0)
+            if self.class_prior is not None:
+                given = labels.sum(0) / labels.sum()
+                F *= np.divide(self.class_prior, given, out=np.ones_like(given), where=given > 0)
+        else:
+            F = solvers.harmonic(self.W, labels) if method == "harmonic" else self._spread_dense()
+            if self.class_prior is not None:
+                F = F * solvers.class_scale(self.class_prior, F.sum(0))
+        return solvers.row_normalised(F)
+
+    def _spread_dense(self) -> NDArray[np.float64]:
+        return np.asarray(self.spread[1].toarray(), np.float64)
+
+    def leave_one_out(self) -> LeaveOneOut:
+        """How well labels are predicted by the others: see :mod:`.leave_one_out`."""
+        system, F = self.spread
+        return leave_one_out(
+            self.W, system, F, self.y, self.place, self.num_classes, self.class_prior
+        )
