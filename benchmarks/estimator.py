@@ -5,7 +5,7 @@ command resumes.
 
 - digits: 10, 30, 50 and 100 labels, drawn per class, stratified 75/25 splits, 10 seeds;
 - others: wine, breast cancer, moons and blobs with features of noise; 1, 3 and 10 labels a class,
-  3 seeds;
+  10 seeds;
 - mnist: 784 pixels as a vector, 100 labels, all 60,000 images in fit (needs MNIST, see
   ``cclp data fetch mnist``);
 - memory: a mixture of 10 Gaussians in 384 dimensions, 100 labels, more and more samples.
@@ -14,7 +14,8 @@ Baselines: LabelSpreading with its best kernel (7 neighbours, or RBF with one of
 chosen by the test error, in its favour; SelfTrainingClassifier with an SVC; logistic regression on
 the labels alone. Tables are standardised for them.
 
-``CCLPClassifier(method="cclp")`` is without pseudo-labels from the nearest-neighbour graph.
+``CCLPClassifier(method="cclp")`` is without pseudo-labels; ``GraphLabelPropagation`` without a
+network, its predictions for the test part by neighbours in the graph.
 """
 
 import argparse
@@ -42,16 +43,18 @@ from cclp.data.load import load
 from cclp.experiments.aggregate import percent
 from cclp.files import check_marks, write_between, write_json
 from cclp.runs.record import read_json
-from cclp.sklearn import CCLPClassifier
+from cclp.sklearn import CCLPClassifier, GraphLabelPropagation
 from cclp.training.machine import environment
 
+ONLY: set[str] = set()  # models that are measured; empty: all
 Array = NDArray[Any]
 Result = dict[str, Any]
 MARKS = "<!-- benchmarks/estimator.py writes from here -->", "<!-- to here: estimator -->"
 OURS, WITHOUT = "CCLPClassifier", 'CCLPClassifier(method="cclp")'
+GRAPH = "GraphLabelPropagation"
 RENAMED = {"CCLPClassifier(prior=0)": WITHOUT}  # as version 0.1 recorded it
 SPREADING = "LabelSpreading, best kernel"
-ROWS = (OURS, WITHOUT, SPREADING, "SelfTraining(SVC)", "logistic regression")
+ROWS = (OURS, GRAPH, WITHOUT, SPREADING, "SelfTraining(SVC)", "logistic regression")
 SHARPNESS = (1, 10, 50)
 SIZES = {"ours": (20_000, 63_000, 200_000), "spreading": (2_000, 4_000, 8_000, 16_000)}
 
@@ -106,6 +109,7 @@ def models(seed: int) -> dict[str, Callable[[Array], Any]]:
     return {
         OURS: lambda X: CCLPClassifier(random_state=seed),
         WITHOUT: lambda X: CCLPClassifier(method="cclp", random_state=seed),
+        GRAPH: lambda X: GraphLabelPropagation(),
         "SelfTraining(SVC)": lambda X: SelfTrainingClassifier(
             SVC(probability=True, random_state=seed)
         ),
@@ -130,11 +134,13 @@ def measure(
         few = few_labels(y, labels, seed)
         scaler = StandardScaler().fit(X)
         for name, make in models(seed).items():
+            if ONLY and name not in ONLY:
+                continue
             errors = found.setdefault(name, {}).setdefault(str(labels), [])
             if len(errors) > seed:
                 continue
             print(f"{name}, {labels} labels a class, seed {seed}", file=sys.stderr, flush=True)
-            ours = name in (OURS, WITHOUT)
+            ours = name in (OURS, GRAPH, WITHOUT)
             A, B = (scaler.transform(Z) if scale and not ours else Z for Z in (X, X_test))
             known = few >= 0 if name == "logistic regression" else slice(None)
             model = make(A).fit(A[known], few[known])
@@ -150,7 +156,7 @@ def digits(found: Result, save: Callable[[], None]) -> None:
 def others(found: Result, save: Callable[[], None]) -> None:
     """The part of that name."""
     for name, (get, scale) in OTHERS.items():
-        measure(found.setdefault(name, {}), save, get, (1, 3, 10), 3, scale)
+        measure(found.setdefault(name, {}), save, get, (1, 3, 10), 10, scale)
 
 
 def mnist(found: Result, save: Callable[[], None]) -> None:
@@ -238,7 +244,11 @@ def table(title: str, errors: Result) -> list[list[str]]:
     return [
         [title, *(f"{count} a class" for count in labels)],
         ["---"] * (len(labels) + 1),
-        *([name, *(cell(shown[name][count]) for count in labels)] for name in ROWS),
+        *(
+            [name, *(cell(shown[name][count]) for count in labels)]
+            for name in ROWS
+            if name in shown
+        ),
         [],
     ]
 
@@ -287,14 +297,16 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all if there is none")
     parser.add_argument("--out", type=Path, default=Path("results/estimator"), help="folder")
     parser.add_argument("--docs", type=Path, help="put the tables into this file")
+    parser.add_argument("--only", action="append", default=[], help="these models, of small data")
     options = parser.parse_args()
+    ONLY.update(options.only)
     if options.docs:
         try:
             check_marks(options.docs, MARKS)
         except ValueError as error:
             parser.error(f"--docs: {error}")
     warnings.filterwarnings("ignore", category=FutureWarning)  # SVC(probability=True)
-    warnings.filterwarnings("ignore", message=".*(converge|max_iter)")
+    warnings.filterwarnings("ignore", message=".*(converge|max_iter|graph is poor|different units)")
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.parts or PARTS:
         path = options.out / f"{name}.json"

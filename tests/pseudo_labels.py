@@ -58,7 +58,6 @@ def dense_propagation(W: Floats, Y: Floats) -> Floats:
     return np.asarray(np.linalg.solve(system, Y), np.float64)
 
 
-def dense_classes(F: Floats, counts: Floats) -> NDArray[np.int64]:
-    """The largest class after class mass normalisation."""
-    shares = (counts + 5) / (counts + 5).sum()
-    return np.asarray((F * shares / F.sum(0)).argmax(1))
+def dense_classes(F: Floats) -> NDArray[np.int64]:
+    """The largest class after class mass normalisation to equal shares."""
+    return np.asarray((F / F.sum(0)).argmax(1))

@@ -5,14 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from cclp.progress import Reporter
 from cclp.pseudo_labels import neighbours as module
+from cclp.pseudo_labels import search
 from cclp.pseudo_labels.distortion import distortion_distances, gradient_fields
 from cclp.pseudo_labels.features import make_features
 from cclp.pseudo_labels.neighbours import Images, find_neighbours
-from cclp.pseudo_labels.search import Neighbours
+from cclp.pseudo_labels.search import Neighbours, nearest
 from tests.pseudo_labels import drawings
 
 POINTS = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
@@ -99,3 +102,58 @@ def test_a_damaged_or_unwritable_cache_costs_time_only(tmp_path: Path) -> None:
         assert file.read_bytes() == whole
     (tmp_path / "file").touch()
     assert_same(find_neighbours(POINTS, None, 5, tmp_path / "file"), plain)
+
+
+def test_rounding_hides_no_neighbour() -> None:
+    """Far from the origin, beside outliers a million times further away, and on a grid of ties."""
+    rng = np.random.default_rng(0)
+    far = rng.normal(size=(1500, 3)).astype(np.float32) + 100
+    far[:2] = [[1e6], [-3e5]]
+    grid = rng.integers(0, 4, (700, 3)).astype(np.float32)
+    for points in (far, grid):
+        near = nearest(points, 6)
+        distance = cdist(points.astype(np.float64), points.astype(np.float64))
+        np.fill_diagonal(distance, np.inf)
+        np.testing.assert_allclose(near.distances, np.sort(distance, 1)[:, :6], rtol=1e-6)
+        assert (near.indices != np.arange(len(points))[:, None]).all()
+
+
+def test_neighbours_of_other_points() -> None:
+    queries = np.random.default_rng(1).normal(size=(7, 4)).astype(np.float32)
+    near = nearest(POINTS, 3, queries)
+    distance = cdist(queries, POINTS)
+    np.testing.assert_array_equal(near.indices, distance.argsort(1)[:, :3])
+    np.testing.assert_allclose(near.distances, np.sort(distance, 1)[:, :3], rtol=1e-5)
+
+
+@pytest.mark.parametrize("queries", [None, slice(0, 500)])
+def test_many_points_are_searched_approximately(
+    queries: slice | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.normal(size=(20, 16))
+    points = (centres[rng.integers(20, size=12_000)] + rng.normal(size=(12_000, 16))).astype("f")
+    q = None if queries is None else points[queries] + np.float32(0.01)
+    exact = nearest(points, 6, q)
+    monkeypatch.setattr(search, "MOST_EXACT", 10_000)
+    threads = torch.get_num_threads()
+    near = nearest(points, 6, q)
+    assert torch.get_num_threads() == threads
+    recall = np.mean([len(set(a) & set(b)) / 6 for a, b in zip(near[1], exact[1], strict=True)])
+    assert 0.85 < recall < 1
+    assert (np.diff(near.distances, axis=1) >= 0).all()
+    if q is None:
+        assert (near.indices != np.arange(12_000)[:, None]).all()
+    again = nearest(points, 6, q)
+    np.testing.assert_array_equal(again.indices, near.indices)
+    monkeypatch.setattr(search, "find_spec", lambda name: None)
+    np.testing.assert_array_equal(nearest(points, 6, q).indices, exact.indices)
+
+
+def test_rows_that_miss_neighbours_are_searched_exactly() -> None:
+    exact = nearest(POINTS, 5)
+    some = Neighbours(exact.distances.copy(), exact.indices.copy())
+    some.indices[[3, 20], -1] = -1
+    near = search._complete(some, POINTS, None, Reporter())
+    np.testing.assert_array_equal(near.indices, exact.indices)
+    np.testing.assert_allclose(near.distances, exact.distances)

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from cclp.data.normalize import ZScore
+from cclp.data.normalize import ZScore, are_of_one_unit
 
 IMAGES = (
     np.random.default_rng(0).random((500, 3, 4, 4)) * np.array([40, 90, 200])[:, None, None]
@@ -27,7 +27,21 @@ def test_samples_larger_than_a_chunk() -> None:
     x = np.random.default_rng(0).random((4097, 2)).astype(np.float32)
     fitted = ZScore.fit(x)
     np.testing.assert_allclose(fitted.mean.numpy()[0], x.mean(0, np.float64), rtol=1e-6)
-    np.testing.assert_allclose(1 / fitted.scale.numpy()[0], x.std(0, np.float64), rtol=1e-6)
+    one = np.sqrt((x.std(0, np.float64) ** 2).mean())
+    np.testing.assert_allclose(1 / fitted.scale.numpy()[0], [one, one], rtol=1e-6)
+
+
+def test_features_of_one_unit_keep_their_proportions_and_others_do_not() -> None:
+    """What varies little beside the others may be nothing but noise."""
+    x = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
+    near, apart = (ZScore.fit(x * np.array(units, np.float32)) for units in ((1, 2, 4), (1, 2, 40)))
+    assert len(set(near.scale.numpy()[0])) == 1
+    np.testing.assert_allclose(
+        1 / apart.scale.numpy()[0], (x * [1, 2, 40]).std(0, dtype=np.float64), rtol=1e-5
+    )
+    assert are_of_one_unit(np.array([1.0, 2, 4, 0]))
+    assert not are_of_one_unit(np.array([1.0, 2, 40]))
+    assert not are_of_one_unit(np.zeros(3))
 
 
 def test_only_the_samples_named_are_fitted_on() -> None:

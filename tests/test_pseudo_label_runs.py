@@ -212,7 +212,7 @@ def test_the_decision_is_in_the_result_and_the_checkpoint(
         out, messages = tmp_path / outcome, Messages()
         config = make_config(blobs, 4, supervised_warmup=warmup, evaluate_every=1)
         result = train(config, out, messages)
-        expected = {"supervised_warmup": warmup, "correct": 3, "tested": 30}
+        expected = {"supervised_warmup": warmup, "correct": 3, "tested": 30, "teachers": None}
         assert result["decisions"] == {"pseudo_labels": outcome, **expected}
         assert checkpoint_info(out)["decisions"] == result["decisions"]
         told = [text for text in messages.warnings if "3/30" in text]

@@ -91,7 +91,7 @@ def test_attributes(fitted: CCLPClassifier) -> None:
     assert fitted.classes_.tolist() == [0, 1, 2]
     assert fitted.n_iter_ == 40
     assert fitted.n_features_in_ == 5
-    assert set(fitted.history_) == {"cross_entropy", "cclp"}
+    assert set(fitted.history_) == {"cross_entropy", "cclp", "graph_pseudo_label"}
     assert len(fitted.history_["cclp"]) == 40
     assert isinstance(fitted.module_, nn.Module)
     assert fitted.transform(X).shape == (90, 16)
@@ -219,7 +219,13 @@ def test_pseudo_labels_by_method(fitted: CCLPClassifier) -> None:
     X, y, truth = some()
     assert fitted.get_params()["method"] == "cclp+graph_pseudo_label"
     expected = {"supervised_warmup": 0.0, "correct": 12, "tested": 12}
-    assert decision(fitted) == {"pseudo_labels": "used", **expected}
+    teachers = decision(fitted)["teachers"]
+    assert decision(fitted) == {"pseudo_labels": "used", "teachers": teachers, **expected}
+    assert teachers["graph"] > 0.5
+    assert sum(teachers.values()) == pytest.approx(1)
+    told = model(class_prior={0: 0.3, 1: 0.3, 2: 0.4}, max_iter=2).fit(X, y)
+    assert decision(told)["teachers"] is None
+    assert set(told.history_) == {"cross_entropy", "cclp"}
     zero = model(weight=0.0, max_iter=2).fit(X, y)  # of what is there besides them
     assert zero.history_["cclp"] == [0, 0]
     paper = model(method="cclp").fit(X, y)
@@ -228,7 +234,7 @@ def test_pseudo_labels_by_method(fitted: CCLPClassifier) -> None:
     known = model(max_iter=2).fit(X, truth)
     assert decision(known)["pseudo_labels"] == "known"
     alone = model(method="graph_pseudo_label", max_iter=10).fit(X, y)
-    assert [len(terms) for terms in alone.history_.values()] == [10, 6]  # for 60 % of the steps
+    assert [len(terms) for terms in alone.history_.values()] == [10, 10]
     weighted = model(method="graph_pseudo_label", max_iter=2, weight=3.0).fit(X, y)
     ratio = weighted.history_["graph_pseudo_label"][0] / alone.history_["graph_pseudo_label"][0]
     assert ratio == pytest.approx(3)

@@ -14,11 +14,15 @@ from torch import Tensor, nn
 
 from cclp.data.splits import Indices
 
+SAME_UNIT = 10.0
 _CHUNK, _CHUNK_VALUES = 4096, 2**24
 
 
 class ZScore(nn.Module):
     """(x − mean) · scale; the scale is one over the standard deviation.
+
+    Features of vectors that are of one unit have one scale: each by its own, those that vary little
+    would be blown up, and they may be nothing but noise.
 
     Args:
         mean, scale: per channel (images) or per feature (vectors), in a shape that broadcasts.
@@ -46,12 +50,24 @@ class ZScore(nn.Module):
         mean = sum(chunk.sum(axes) for chunk in _chunks(x, index)) / count
         square = sum(((chunk - mean.reshape(shape)) ** 2).sum(axes) for chunk in _chunks(x, index))
         std = np.sqrt(square / count)
+        if x.ndim == 2 and are_of_one_unit(std):
+            std = np.where(std > 0, np.sqrt(np.mean(std[std > 0] ** 2)), 0)
         scale = 1 / np.where(std > 0, std, 1)  # a constant channel stays 0
         return cls(_float(mean).reshape(shape), _float(scale).reshape(shape))
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` of any dtype, (N, channels, …), in float32."""
         return (x.float() - self.mean) * self.scale
+
+
+def are_of_one_unit(deviations: NDArray[Any]) -> bool:
+    """Whether features of these standard deviations are of one unit (pixels, embeddings, places).
+
+    The largest is at most ten times the median. Then small ones are left small: they may be nothing
+    but noise.
+    """
+    some = deviations[deviations > 0]
+    return bool(len(some) and some.max() <= SAME_UNIT * np.median(some))
 
 
 def _float(array: Any) -> Tensor:

@@ -4,6 +4,7 @@ Two handwritten sevens differ everywhere, though every stroke of one has its cou
 other, a pixel or two away. The model matches every pixel on its own.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -81,12 +82,25 @@ def compare(
 ) -> Distances:
     """Distances of the pairs (a[of], b[to]), and back, each (P,)."""
     forth, back = np.empty(len(of), np.float32), np.empty(len(of), np.float32)
-    with (report or Reporter()).work("Comparing images by distortion", len(of)) as done:
-        for start in range(0, len(of), _PAIRS):
-            part = slice(start, start + _PAIRS)
-            squares = _squares(a[torch.from_numpy(of[part])], b[torch.from_numpy(to[part])])
-            forth[part], back[part] = (square.sqrt().numpy() for square in squares)
-            done(len(of[part]))
+
+    def fill(start: int) -> int:
+        part = slice(start, start + _PAIRS)
+        squares = _squares(a[torch.from_numpy(of[part])], b[torch.from_numpy(to[part])])
+        forth[part], back[part] = (square.sqrt().numpy() for square in squares)
+        return len(of[part])
+
+    # A thread of its own for each part: threads within an operation would wait for each other.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with (
+            (report or Reporter()).work("Comparing images by distortion", len(of)) as done,
+            ThreadPoolExecutor(threads) as pool,
+        ):
+            for count in pool.map(fill, range(0, len(of), _PAIRS)):
+                done(count)
+    finally:
+        torch.set_num_threads(threads)
     return forth, back
 
 

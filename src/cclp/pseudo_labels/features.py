@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from torch import Tensor
 
+from cclp.data.normalize import are_of_one_unit
+
 MAX_FEATURES = 64
 SMALLEST_SIDE = 16  # of images: below it there is nothing to count
 LONGEST_SIDE = 32
 ORIENTATIONS = 8  # of an edge, without a sign
 CELL, STRIDE = 5, 2  # pixels
 HOG_RESOLUTION = 1e-4
-SAME_UNIT = 10.0
 _LARGEST = 1e15
 _BATCH, _BATCH_VALUES = 500, 2_000_000
 PCA_SAMPLES = 10_000  # enough for the components, and of histograms no more are held at a time
@@ -95,7 +96,7 @@ def fit_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Feat
     mean, deviation, largest = _moments(x, rows)
     some = deviation[deviation > 0]
     spread = (float(some.min()), float(some.max())) if len(some) else (0.0, 0.0)
-    standardised = len(some) > 0 and bool(spread[1] > SAME_UNIT * np.median(some))
+    standardised = len(some) > 0 and not are_of_one_unit(deviation)
     if standardised:
         scale = np.where(deviation > 0, deviation, 1)
     else:  # squares of distances must be finite

@@ -12,14 +12,14 @@ from torch import Tensor
 from cclp.progress import Reporter
 from cclp.pseudo_labels.distortion import compare, gradient_fields
 from cclp.pseudo_labels.features import are_images, fit_features
-from cclp.pseudo_labels.leave_one_out import LeaveOneOut
+from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut
 from cclp.pseudo_labels.neighbours import CANDIDATES, Images, find_neighbours, take_nearest
 from cclp.pseudo_labels.propagation import Propagation
 from cclp.pseudo_labels.search import nearest
 from cclp.pseudo_labels.solvers import (
     affinity,
-    class_shares,
     cross_affinity,
+    equal_shares,
     random_walk,
     smooth_predictions,
 )
@@ -133,8 +133,7 @@ class LabelGraph:
         num_classes: C.
         cache: folder that keeps neighbours for the next time, whatever the labels are then.
         rows: which N of the samples are meant; None: all.
-        class_prior: shares of the classes among them, (C,), if they are known; None: those of the
-            labels if there were five more of each.
+        class_prior: shares of the classes among them, (C,), if they are known; None: equal ones.
         report: shows progress.
 
     Examples:
@@ -175,8 +174,7 @@ class LabelGraph:
         elif self.class_prior is not None:
             found[:] = self.class_prior
         else:
-            counts = np.bincount(self.y[self.y >= 0], minlength=self.num_classes)
-            found[:] = class_shares(counts.astype(np.float64))
+            found[:] = equal_shares(self.num_classes)
         return self._with_labels(found)
 
     def smooth(self, predictions: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -202,11 +200,19 @@ class LabelGraph:
         return self._with_labels(np.eye(found.shape[1], dtype=np.float32)[found.argmax(1)])
 
     def leave_one_out(self) -> LeaveOneOut:
-        """How well labels are predicted by the others: see :mod:`.leave_one_out`."""
+        """How well labels are predicted by the others."""
+        return LeaveOneOut.of(self.left_out.correct, self.y[self.left_out.samples])
+
+    @property
+    def left_out(self) -> LeftOut:
+        """Labels that were left out, and whether the others predict them: see
+        :mod:`.leave_one_out`.
+        """
         if self.propagation is not None:
-            return self.propagation.leave_one_out()
+            return self.propagation.left_out
         counts = np.bincount(self.y[self.y >= 0], minlength=self.num_classes)
-        return LeaveOneOut(0, int(counts[counts > 1].sum()), 0.0)
+        tested = np.flatnonzero((self.y >= 0) & (counts[self.y] > 1))
+        return LeftOut(tested, np.zeros(len(tested), bool))
 
     def _with_labels(self, classes: NDArray[np.float32]) -> NDArray[np.float32]:
         known = np.flatnonzero(self.y >= 0)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cclp.pseudo_labels import solvers
-from cclp.pseudo_labels.leave_one_out import LeaveOneOut, leave_one_out
+from cclp.pseudo_labels.leave_one_out import LeftOut, leave_out
 
 PropagationMethod = Literal["mbo", "spreading", "harmonic", "poisson"]
 
@@ -21,8 +21,8 @@ class Propagation:
         place: the node of each sample, (N,).
         y: classes of the samples, −1 where there is no label, (N,).
         num_classes: C.
-        class_prior: shares of the classes among all samples, (C,), if they are known; None: those
-            of the labels if there were five more of each.
+        class_prior: shares of the classes among all samples, (C,), if they are known; None: equal
+            ones.
         alpha: of label spreading, Zhou's α.
     """
 
@@ -40,17 +40,20 @@ class Propagation:
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """Shares of the classes, as they are given or by the labels."""
+        """Shares of the classes, as they are given or equal ones."""
         if self.class_prior is not None:
             return self.class_prior
-        return solvers.class_shares(np.asarray(self.labels.sum(0)).ravel())
+        return solvers.equal_shares(self.num_classes)
 
     @cached_property
     def labels(self) -> sparse.csc_matrix:
         """How many labels of each class the nodes have, (n, C)."""
-        known = self.y >= 0
-        where = self.place[known], self.y[known]
-        return sparse.csc_matrix((np.ones(known.sum()), where), (self.W.shape[0], self.num_classes))
+        return self._count(self.y)
+
+    @cached_property
+    def walk(self) -> sparse.csr_matrix:
+        """P = D⁻¹ W."""
+        return solvers.random_walk(self.W)
 
     @cached_property
     def spread(self) -> tuple[sparse.csr_matrix, sparse.csc_matrix]:
@@ -67,12 +70,16 @@ class Propagation:
         few = self.num_classes <= solvers.FEW_CLASSES
         if not few and np.prod(F.shape) > solvers.MOST_DYNAMIC_VALUES:
             return solvers.largest_of_many(F, shares)
-        return solvers.threshold_dynamics(
-            solvers.largest_class(F.toarray(), shares),
-            solvers.random_walk(self.W),
-            self.labels.toarray(),
-            shares,
-        )
+        return self._dynamics(F.toarray(), self.y)
+
+    def _dynamics(self, F: NDArray[np.float64], y: NDArray[np.int64]) -> NDArray[np.float64]:
+        first = solvers.largest_class(F, self.shares)
+        return solvers.threshold_dynamics(first, self.walk, self._count(y).toarray(), self.shares)
+
+    def _count(self, y: NDArray[np.int64]) -> sparse.csc_matrix:
+        known = y >= 0
+        where = self.place[known], y[known]
+        return sparse.csc_matrix((np.ones(known.sum()), where), (self.W.shape[0], self.num_classes))
 
     def distributions(self, method: PropagationMethod) -> NDArray[np.float64]:
         """Class probabilities of the nodes, (n, C); rows of zeros where no label reaches.
@@ -83,7 +90,7 @@ class Propagation:
         """
         labels = self.labels.toarray()
         if method == "mbo":
-            return solvers.soft_classes(self.classes(), solvers.random_walk(self.W), labels)
+            return solvers.soft_classes(self.classes(), self.walk, labels)
         if method == "poisson":
             F = solvers.poisson(self.W, labels).clip(0)
             if self.class_prior is not None:
@@ -98,9 +105,7 @@ class Propagation:
     def _spread_dense(self) -> NDArray[np.float64]:
         return np.asarray(self.spread[1].toarray(), np.float64)
 
-    def leave_one_out(self) -> LeaveOneOut:
+    @cached_property
+    def left_out(self) -> LeftOut:
         """How well labels are predicted by the others: see :mod:`.leave_one_out`."""
-        system, F = self.spread
-        return leave_one_out(
-            self.W, system, F, self.y, self.place, self.num_classes, self.class_prior
-        )
+        return leave_out(self.W, *self.spread, self.y, self.place, self.shares, self._dynamics)

@@ -69,13 +69,16 @@ class Decision:
         pseudo_labels: "known" if all samples are labeled, "used" from the first step,
             "after_warmup" or "refused"; None if the method has none.
         supervised_warmup: share of the training with labeled samples only.
-        correct, tested: leave-one-out accuracy of the labels, if it was looked at.
+        correct, tested: leave-one-out accuracy of the labels, if it was looked at; of a
+            committee, that of the teacher with the largest weight.
+        teachers: weights of a committee's teachers, by name; None without a committee.
     """
 
     pseudo_labels: Outcome | None = None
     supervised_warmup: float = 0.0
     correct: int | None = None
     tested: int | None = None
+    teachers: dict[str, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -27,7 +27,6 @@ DIFFUSION_STEPS = (80, 40, 20, 10, 5)  # between two thresholds
 NODES_PER_STEP = 50  # of a class, at least
 MAX_THRESHOLDS = 50  # of each
 MOST_CHANGED = 0.1  # of the samples, by threshold dynamics
-EXTRA_LABELS = 5  # a few labels say little about how large the classes are
 TOLERANCE = 1e-12  # far from any label F is small, and still decides
 FEW_CLASSES = 20  # up to here on the whole graph, whatever its size
 MOST_VALUES = 1_200_000  # of F, if there are more classes
@@ -36,6 +35,7 @@ LOCAL_VALUES = 300_000  # of F around the labels, at least
 LOCAL_NODES = 5  # or so many times the class, on average
 _LEAST_AFFINITY = 1e-6  # so that an outlier has neighbours
 _ROUGH = 1e-4  # tolerance in float32, far above its rounding
+_NEARLY_STILL = 1e-3  # of the samples change: enough before shorter diffusions
 _MAX_ITERATIONS, _MAX_REFINEMENTS = 3_000, 30
 
 Floats = NDArray[np.float64]
@@ -252,10 +252,11 @@ def random_walk(W: sparse.csr_matrix) -> sparse.csr_matrix:
     return (sparse.diags(1 / degrees(W)) @ W).tocsr()
 
 
-def class_shares(counts: Floats) -> Floats:
-    """Shares of the classes if there were five labels more of each."""
-    some = counts + EXTRA_LABELS
-    return np.asarray(some / some.sum())
+def equal_shares(num_classes: int) -> Floats:
+    """How many labels a class was given says little about its size, and F is so even that a class
+    with several times the share of another would take all samples.
+    """
+    return np.full(num_classes, 1 / num_classes)
 
 
 def class_scale(shares: Floats, mass: Floats) -> Floats:
@@ -339,7 +340,8 @@ def _thresholds(
             return classes, first
         if (classes != first).any(1).mean() > MOST_CHANGED:
             return classes, before
-        if (classes == before).all():
+        changed = (classes != before).any(1).mean()
+        if changed <= (0 if steps == DIFFUSION_STEPS[-1] else _NEARLY_STILL):
             break
     return classes, None
 

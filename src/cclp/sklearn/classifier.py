@@ -13,6 +13,7 @@ from cclp.checks import check_choice
 from cclp.data.weights import class_shares, label_weights
 from cclp.methods import make_methods
 from cclp.progress import Reporter, make_reporter
+from cclp.pseudo_labels.features import are_images
 from cclp.pseudo_labels.labeler import Labeler
 from cclp.sklearn.labels import encode_labels, read_labels
 from cclp.sklearn.parameters import (
@@ -42,6 +43,7 @@ from cclp.training.seeding import own_randomness
 from cclp.training.trainer import Trainer
 
 EVALUATIONS, PATIENCE = 50, 0.2
+EXTRA_LABELS = 5  # of each class: a few labels say little about how large the classes are
 _SAME_NETWORK = "warm_start needs the features, network and method of the last fit"
 
 
@@ -50,9 +52,10 @@ class CCLPClassifier(Predictor):
 
     A network is trained by compact latent space clustering [1]_ (or another method): every step
     builds a graph over the embeddings of a batch, propagates the labels over it, and pulls each
-    class into one compact cluster. In the first part of the training, pseudo-labels from label
-    propagation on a nearest-neighbour graph of all samples guide it. Features are standardised
-    inside.
+    class into one compact cluster. Pseudo-labels guide it: the vote of label propagation on a
+    nearest-neighbour graph of all samples and of three classifiers that learn from the labels
+    alone, weighted by how well each predicts labels that were left out. Features are centred
+    inside, and standardised if their units differ.
 
     Parameters
     ----------
@@ -61,8 +64,9 @@ class CCLPClassifier(Predictor):
         "graph_pseudo_label", "supervised" (not at all), "lba", "entropy", "pseudo_label",
         "pi_model", "mean_teacher", "vat", "fixmatch", or several with "+" between them. The
         pseudo-labels of "graph_pseudo_label" are tested by leave-one-out and not used if they are
-        poor; beside "cclp" they are a prior of its label propagation, which decays linearly to
-        zero over the first 60 % of the training.
+        poor; the network learns from them by cross entropy, and beside "cclp" they are a prior of
+        its label propagation, which decays linearly to zero. With `class_weight`, `class_prior` or
+        `sample_weight` they are that prior only, over the first 60 % of the training.
 
     net : {"mlp", "cnn"} or callable, default="mlp"
         The network. "cnn" needs `image_shape`. A callable takes the shape of a sample and the
@@ -153,7 +157,7 @@ class CCLPClassifier(Predictor):
 
     pseudo_label_decision_ : dict
         What was decided about pseudo-labels ("known", "used" or "refused"; None if the method has
-        none), and the leave-one-out test behind it.
+        none), the leave-one-out test behind it, and the weight of each teacher.
 
     module_ : torch.nn.Module
         The network, on the CPU; `features` and `classifier` take standardised samples.
@@ -282,7 +286,10 @@ class CCLPClassifier(Predictor):
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
         )
-        settings = method_settings(self.method, self.weight, self.similarity, self.chain_steps)
+        weighted = any(z is not None for z in (self.class_weight, self.class_prior, sample_weight))
+        settings = method_settings(
+            self.method, self.weight, self.similarity, self.chain_steps, weighted
+        )
         shape = sample_shape(X.shape[1], self.net, self.image_shape)
         fitted = self.warm_start and hasattr(self, "_objective")
         if fitted and not np.array_equal(classes, self.classes_):
@@ -331,7 +338,19 @@ class CCLPClassifier(Predictor):
         schedule, pseudo_labels = pseudo_label_schedule(trainer), None
         if schedule is not None:
             prior = class_shares(self.class_prior, classes.tolist())
-            labeler = Labeler(x, y, split, len(classes), schedule, class_prior=prior)
+            if prior is None and self.class_weight is not None:  # labels come as the samples do
+                counts = np.bincount(y[split.labeled], minlength=len(classes)) + EXTRA_LABELS
+                prior = counts / counts.sum()
+            labeler = Labeler(
+                x,
+                y,
+                split,
+                len(classes),
+                schedule,
+                class_prior=prior,
+                committee=prior is None and not are_images(x),
+                report=report,
+            )
             pseudo_labels = GraphPseudoLabels(labeler, report)
             callbacks.append(pseudo_labels)
         if len(split.held_out):

@@ -18,7 +18,7 @@ from cclp.training.recipe import Recipe, Settings
 from cclp.training.schedules import OneCycle
 
 BANDWIDTH = 2.0
-DECAY = 0.6  # of pseudo-labels
+DECAY = 0.6  # of pseudo-labels beside weighted labels
 MakeNet = Callable[[tuple[int, ...], int], torch.nn.Module]
 
 
@@ -60,8 +60,14 @@ def usual_steps(count: int) -> int:
     return int(300 * max(1 / 3, min(1, count / few)) * max(1.0, count / many) ** (1 / 3))
 
 
-def method_settings(method: str, weight: Any, similarity: Any, chain_steps: Any) -> Settings:
-    """Keyword arguments of each method, by its name."""
+def method_settings(
+    method: str, weight: Any, similarity: Any, chain_steps: Any, weighted: bool = False
+) -> Settings:
+    """Keyword arguments of each method, by its name.
+
+    Labels of samples or classes that have weights are not outvoted by pseudo-labels, which have
+    none: those are beside CCLP in its label propagation only.
+    """
     check_choice("similarity", similarity, SIMILARITIES)
     check_integer("chain_steps", chain_steps, least=1)
     parts = method_parts(method)
@@ -70,7 +76,7 @@ def method_settings(method: str, weight: Any, similarity: Any, chain_steps: Any)
         found["cclp"] = {"chain_steps": chain_steps, "similarity": similarity}
         if similarity == "euclidean":
             found["cclp"]["bandwidth"] = BANDWIDTH
-    if "graph_pseudo_label" in parts:  # beside CCLP only in its label propagation
+    if "graph_pseudo_label" in parts and weighted:
         found["graph_pseudo_label"] = {"decay": DECAY, "weight": float("cclp" not in parts)}
     if weight is None:
         return found

@@ -1,0 +1,117 @@
+"""The committee of teachers: what its classifiers say, and how much each counts."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import make_blobs
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC
+
+from cclp.data.splits import make_split
+from cclp.pseudo_labels.committee import (
+    SelfTrainedLDA,
+    committee_weights,
+    log_evidence,
+    out_of_fold,
+    teach,
+)
+from cclp.pseudo_labels.labeler import Labeler
+from cclp.pseudo_labels.schedule import PseudoLabelSchedule
+
+YES, NO = np.ones(20, bool), np.zeros(20, bool)
+Y = np.arange(20) % 2
+
+
+def blobs() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    X, y = make_blobs(200, centers=3, n_features=4, random_state=0)
+    return X.astype(np.float32), y
+
+
+def test_every_label_is_predicted_by_models_that_have_not_seen_it() -> None:
+    """A label that is wrong is contradicted by all of them."""
+    X, truth = blobs()
+    y = np.where(np.arange(200) < 60, truth, -1)
+    y[0] = (truth[0] + 1) % 3
+    found = teach(X, X, y, 3)
+    assert set(found) == {"logistic_regression", "self_trained_lda", "random_forest"}
+    for opinion in found.values():
+        assert (opinion.classes == truth).mean() > 0.95
+        assert opinion.left_out[0] == truth[0]
+        np.testing.assert_array_equal(opinion.left_out[60:], -1)
+
+
+def test_a_class_of_one_label_is_never_predicted_for_itself() -> None:
+    X, y = np.arange(5.0)[:, None], np.array([0, 0, 0, 1, 1])
+    found = out_of_fold(lambda: LogisticRegression(), X, y)
+    assert set(found) <= {-1, 0, 1}
+    alone = out_of_fold(lambda: LogisticRegression(), X[2:4], y[2:4])
+    np.testing.assert_array_equal(alone, [-1, -1])
+
+
+def test_the_discriminant_sees_how_classes_scatter() -> None:
+    """Three labels of each long cloud: too few to know which way it is long."""
+    rng = np.random.default_rng(0)
+    truth, wrong = np.arange(600) % 2, []
+    long = rng.normal(size=(600, 4)) * [1, 1, 1, 3]
+    X = (long + 3 * truth[:, None] * np.array([1, 1, 0, 0])).astype(np.float32)
+    for draw in range(10):
+        known = np.random.default_rng(draw).permutation(600)[:6]
+        if len(np.unique(truth[known])) == 2:
+            wrong.append(
+                [
+                    (model.fit(X[known], truth[known]).predict(X) != truth).mean()
+                    for model in (SelfTrainedLDA(X), SVC(class_weight="balanced"))
+                ]
+            )
+    discriminant, svc = np.mean(wrong, 0)
+    assert discriminant < 0.8 * svc
+    one_sided = SelfTrainedLDA(np.zeros((5, 4), np.float32)).fit(X[:6], truth[:6])
+    assert isinstance(one_sided.model, SVC)
+
+
+def test_many_classes_have_no_committee() -> None:
+    X = np.random.default_rng(0).normal(size=(600, 2)).astype(np.float32)
+    assert teach(X, X, np.arange(600) % 300, 300) == {}
+
+
+def test_evidence_counts_classes_the_same() -> None:
+    assert log_evidence(YES, Y, 2) > log_evidence(NO, Y, 2)
+    assert log_evidence(np.array([], bool), np.array([], int), 2) == 0
+    rare = np.array([0] * 18 + [1] * 2)
+    always_common = rare == 0  # nine of ten right, and useless
+    useful = np.arange(20) % 5 > 0
+    assert log_evidence(useful, rare, 2) > log_evidence(always_common, rare, 2)
+    expected = 20 * np.log(21 / 22)
+    assert log_evidence(YES, Y, 2) == pytest.approx(expected)
+
+
+def test_weights_follow_evidence_and_the_number_of_labels() -> None:
+    equal = {"graph": YES, "svc": YES}
+    few, many = (committee_weights(equal, Y, np.full(2, n)) for n in (1.0, 70.0))
+    assert few["graph"] == pytest.approx(49 / 50)  # prior odds (7 / 1)²
+    assert many["graph"] == pytest.approx(0.01 / 1.01)
+    better = committee_weights({"graph": NO, "svc": YES}, Y, np.full(2, 10.0))
+    assert better["svc"] > 0.99
+    assert sum(better.values()) == pytest.approx(1)
+    assert committee_weights({"graph": YES}, Y, np.full(2, 10.0)) == {"graph": 1.0}
+
+
+def test_where_classes_are_no_clusters_the_classifiers_teach() -> None:
+    """A plane through an even cloud: no neighbour knows of it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 12)).astype(np.float32)
+    y = (X @ rng.normal(size=12) > 0).astype(int)
+    split = make_split(y, 60, 0, seed=0)
+    plain, voted = (
+        Labeler(X, y, split, 2, PseudoLabelSchedule(10), committee=committee).start()
+        for committee in (False, True)
+    )
+    assert plain.labels is not None
+    assert voted.labels is not None
+    teachers = voted.decision.teachers
+    assert teachers is not None
+    assert teachers["graph"] < 0.1
+    np.testing.assert_allclose(voted.labels.sum(1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(voted.labels[split.labeled], np.eye(2)[y[split.labeled]])
+    wrong = [(labels.argmax(1) != y).mean() for labels in (voted.labels, plain.labels)]
+    assert wrong[0] < 0.7 * wrong[1]
