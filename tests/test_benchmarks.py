@@ -1,5 +1,6 @@
 """The benchmarks measure what they claim to measure; test_results.py compares the pages."""
 
+import argparse
 import json
 from functools import partial
 from multiprocessing import get_context
@@ -12,6 +13,7 @@ import torch
 
 from benchmarks import (
     estimator,
+    graph,
     imbalance,
     lab,
     many_classes,
@@ -217,6 +219,34 @@ def test_memory_is_what_a_fit_takes() -> None:
         found = pool.apply(estimator.footprint, ("spreading", 1500))
     matrix = 1500**2 * 8 / 1e6
     assert 0.9 * matrix < found["megabytes"] < 12 * matrix
+    assert found["seconds"] > 0
+
+
+def test_the_graph_is_measured_draw_by_draw(tmp_path: Path) -> None:
+    """Over digits, at the rates for which there are enough images; and it is resumed."""
+    options = argparse.Namespace(data_dir=None, cache=None, draws=1)
+    found: dict[str, Any] = {"accuracy": {"1": [0.5]}}
+    saved: list[int] = []
+    graph.accuracy("digits", options, found, lambda: saved.append(1))
+    assert found["samples"] == 1797
+    assert list(found["accuracy"]) == ["1", "2", "3", "4", "5", "10", "40"]
+    assert found["accuracy"]["1"] == [0.5]
+    assert len(saved) == 6
+    assert found["accuracy"]["10"][0] > 0.93
+    rows = [
+        {"samples": n, "seconds": n / 1e3, "megabytes": n**2 / 1e6, "accuracy": 1.0}
+        for n in (1000, 2000, 4000)
+    ]
+    text = graph.markdown({"digits": found, "scale": {"LabelSpreading, RBF": rows}})
+    assert "| digits, mean of 1 draws | 50.0 |" in text
+    assert "| LabelSpreading, RBF, fitted exponent | | 1.00 | 2.00 | |" in text
+
+
+def test_the_mixture_is_measured_in_a_process_of_its_own() -> None:
+    with get_context("spawn").Pool(1) as pool:
+        found = pool.apply(graph.fit_mixture, ("GraphLabelPropagation", 1200))
+    assert found["samples"] == 1200
+    assert found["accuracy"] > 0.95
     assert found["seconds"] > 0
 
 
