@@ -74,6 +74,16 @@ def test_many_classes_have_no_committee() -> None:
     assert teach(X, X, np.arange(600) % 300, 300) == {}
 
 
+def test_a_rare_class_is_never_lost() -> None:
+    """Of more labels than the classifiers learn from, some of every class are taken."""
+    X = np.random.default_rng(0).normal(size=(12_000, 2)).astype(np.float32)
+    y = np.zeros(12_000, int)
+    y[0], y[1:3] = -1, 1
+    X[1:3] += 20
+    X[0] += 20
+    assert teach(X, X, y, 2)["logistic_regression"].classes[0] == 1
+
+
 def test_evidence_counts_classes_the_same() -> None:
     assert log_evidence(YES, Y, 2) > log_evidence(NO, Y, 2)
     assert log_evidence(np.array([], bool), np.array([], int), 2) == 0

@@ -5,8 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
+from sklearn.datasets import make_blobs
 
+from cclp.data.normalize import ZScore
 from cclp.pseudo_labels import features
 from cclp.pseudo_labels.features import fit_features, hog_features, make_features, read_features
 from tests.pseudo_labels import drawings, wine
@@ -97,14 +100,41 @@ def test_duplicates_stay_duplicates() -> None:
 
 def test_tiny_images_are_compared_by_their_pixels() -> None:
     x = np.random.default_rng(0).normal(size=(9, 1, 8, 8))
-    np.testing.assert_allclose(make_features(x), (x - x.mean(0)).reshape(9, 64), atol=1e-6)
+    centred = (x - np.median(x, 0)).reshape(9, 64)
+    power = 2 ** np.floor(np.log2(x.std(0).max()))
+    np.testing.assert_allclose(make_features(x), centred / power, atol=1e-6)
 
 
 def test_columns_of_different_units_are_standardised() -> None:
     X, _ = wine()
     np.testing.assert_allclose(make_features(X).std(0), 1, rtol=1e-4)
     pixels = np.random.default_rng(0).uniform(0, [1, 2, 5], (100, 3))
-    np.testing.assert_allclose(make_features(pixels).std(0), pixels.std(0), rtol=1e-4)
+    spread = make_features(pixels).std(0)
+    np.testing.assert_allclose(spread / spread[0], pixels.std(0) / pixels[:, 0].std(), rtol=1e-4)
+
+
+def test_constant_columns_have_no_unit() -> None:
+    """The mean of 0.1 is not 0.1: what is left is rounding."""
+    X = np.column_stack([np.random.default_rng(0).normal(size=(400, 2)), np.full((400, 4), 0.1)])
+    found = fit_features(X)
+    assert not found.standardised
+    assert found.spread[0] > 0.5
+    moved = X.copy()
+    moved[:, 2] += 1e-3
+    assert ZScore.fit(X)(torch.tensor(moved))[:, 2].abs().max() < 1
+
+
+@pytest.mark.parametrize("columns", [2, 100])
+def test_an_outlier_does_not_merge_the_others(columns: int) -> None:
+    X, _ = make_blobs(600, columns, centers=3, cluster_std=3, random_state=0)
+    X[17] = 1e9
+    assert len(np.unique(make_features(X), axis=0)) == 600
+
+
+def test_units_do_not_matter_however_small_or_large() -> None:
+    X, _ = make_blobs(100, 5, random_state=0)
+    for unit in (2.0**-80, 2.0**80):
+        np.testing.assert_array_equal(make_features(unit * X), make_features(X))
 
 
 def test_many_features_become_components() -> None:

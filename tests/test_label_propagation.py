@@ -194,6 +194,26 @@ def test_neighbours_are_kept_in_memory(tmp_path: Path, monkeypatch: pytest.Monke
     np.testing.assert_array_equal(second.transduction_, first.transduction_)
 
 
+def test_a_fitted_model_does_not_look_at_samples_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "CANDIDATES", 8)
+    X = drawings(60).reshape(60, 256).astype(float)
+    y = np.where(np.arange(60) < 30, load("digits").train_y[:60], -1)
+    given, new = X[:50].copy(), X[50:]
+    model = GraphLabelPropagation(image_shape=(16, 16)).fit(given, y[:50])
+    given[:] = 0
+    other = GraphLabelPropagation(image_shape=(16, 16)).fit(X[:50], y[:50])
+    np.testing.assert_array_equal(model.predict_proba(new), other.predict_proba(new))
+
+
+def test_a_fit_that_fails_leaves_the_last_one() -> None:
+    X, y, _ = moons()
+    model = GraphLabelPropagation().fit(X, y)
+    with pytest.raises(ValueError, match="has no label"):
+        model.fit(X[:, :1], np.full(400, -1))
+    assert model.n_features_in_ == 2
+    assert len(model.predict(X)) == 400
+
+
 def test_it_pickles() -> None:
     X, y, _ = moons()
     model = GraphLabelPropagation().fit(X, y)

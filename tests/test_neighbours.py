@@ -136,6 +136,7 @@ def test_many_points_are_searched_approximately(
     q = None if queries is None else points[queries] + np.float32(0.01)
     exact = nearest(points, 6, q)
     monkeypatch.setattr(search, "MOST_EXACT", 10_000)
+    monkeypatch.setattr(search, "_FEW_QUERIES", 100)
     threads = torch.get_num_threads()
     near = nearest(points, 6, q)
     assert torch.get_num_threads() == threads

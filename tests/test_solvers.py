@@ -252,3 +252,26 @@ def test_islands_without_labels_are_zero(W: sparse.csr_matrix, labels: Floats) -
         F = method(beside, given)
         np.testing.assert_allclose(F[:count], method(W, labels), rtol=1e-6, atol=1e-9)
         np.testing.assert_array_equal(F[count:], 0)
+
+
+def test_long_chains_and_weak_bridges() -> None:
+    """In float32 these systems are singular, or others."""
+    n = 6000
+    chain = sparse.diags([np.ones(n - 1)] * 2, [-1, 1]).tocsr()
+    labels = np.zeros((n, 2))
+    labels[0, 0] = labels[-1, 1] = 1
+    share = 1 - np.arange(n) / (n - 1)
+    np.testing.assert_allclose(harmonic(chain, labels)[:, 0], share, atol=1e-6)
+    F = poisson(chain, labels)
+    np.testing.assert_array_equal(F.argmax(1), (share < 0.5).astype(int))
+    rng = np.random.default_rng(0)
+    blob = sparse.random(300, 300, 0.05, random_state=rng)
+    W = sparse.block_diag([blob + blob.T, blob + blob.T]).tolil()
+    W[0, 300] = W[300, 0] = 1e-6
+    W, labels = W.tocsr(), np.zeros((600, 2))
+    W.setdiag(0)
+    labels[3, 0] = labels[7, 1] = 1
+    dense = W.toarray()
+    L, known = np.diag(dense.sum(1)) - dense, labels.any(1)
+    expected = np.linalg.solve(L[~known][:, ~known], dense[~known][:, known] @ labels[known])
+    np.testing.assert_allclose(harmonic(W, labels)[~known], expected, atol=1e-4)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from cclp.data.splits import Indices
 
 SAME_UNIT = 10.0
+CONSTANT = 1e-12  # of a feature's size: a smaller standard deviation is rounding
 _CHUNK, _CHUNK_VALUES = 4096, 2**24
 
 
@@ -50,6 +51,7 @@ class ZScore(nn.Module):
         mean = sum(chunk.sum(axes) for chunk in _chunks(x, index)) / count
         square = sum(((chunk - mean.reshape(shape)) ** 2).sum(axes) for chunk in _chunks(x, index))
         std = np.sqrt(square / count)
+        std = np.where(std > CONSTANT * np.abs(mean), std, 0)
         if x.ndim == 2 and are_of_one_unit(std):
             std = np.where(std > 0, np.sqrt(np.mean(std[std > 0] ** 2)), 0)
         scale = 1 / np.where(std > 0, std, 1)  # a constant channel stays 0

@@ -88,8 +88,7 @@ def teach(
         By name; labels are predicted out of fold, by a forest out of bag. Empty if there are too
         many classes.
     """
-    known = np.flatnonzero(y >= 0)
-    known = np.sort(np.random.default_rng(0).permutation(known)[: MOST_VALUES // num_classes])
+    known = _some_of_each_class(y, MOST_VALUES // num_classes)
     if len(known) < 2 * num_classes and len(known) < (y >= 0).sum():
         return {}
     scale = np.sqrt(points.var(0).mean())
@@ -108,6 +107,16 @@ def teach(
                 left_out[known] = out_of_fold(make, inputs[known], y[known])
         found[name] = Opinion(model.predict(inputs), left_out)
     return found
+
+
+def _some_of_each_class(y: Classes, most: int) -> NDArray[np.intp]:
+    """Labeled samples: the first of every class, the second of every class, and so on."""
+    rng, rank = np.random.default_rng(0), np.full(len(y), len(y))
+    for c in np.unique(y[y >= 0]):
+        members = rng.permutation(np.flatnonzero(y == c))
+        rank[members] = np.arange(len(members))
+    order = np.argsort(rank, kind="stable")[: min(most, (y >= 0).sum())]
+    return np.sort(order)
 
 
 def out_of_fold(make: Callable[[], Any], x: NDArray[Any], y: Classes) -> Classes:

@@ -5,6 +5,7 @@ other, a pixel or two away. The model matches every pixel on its own.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from cclp.pseudo_labels.features import batches, shrink, steepest_gradients
 REACH = 2  # pixels, in both directions
 _EDGE = REACH + 1  # and the surroundings of a counterpart
 _PAIRS = 256  # at a time
+_THREADS = Lock()  # their number is a setting of the process
 
 Distances = tuple[NDArray[np.float32], NDArray[np.float32]]
 
@@ -90,17 +92,18 @@ def compare(
         return len(of[part])
 
     # A thread of its own for each part: threads within an operation would wait for each other.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with (
-            (report or Reporter()).work("Comparing images by distortion", len(of)) as done,
-            ThreadPoolExecutor(threads) as pool,
-        ):
-            for count in pool.map(fill, range(0, len(of), _PAIRS)):
-                done(count)
-    finally:
-        torch.set_num_threads(threads)
+    with _THREADS:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with (
+                (report or Reporter()).work("Comparing images by distortion", len(of)) as done,
+                ThreadPoolExecutor(threads) as pool,
+            ):
+                for count in pool.map(fill, range(0, len(of), _PAIRS)):
+                    done(count)
+        finally:
+            torch.set_num_threads(threads)
     return forth, back
 
 

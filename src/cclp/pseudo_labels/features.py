@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from cclp.data.normalize import are_of_one_unit
+from cclp.data.normalize import CONSTANT, are_of_one_unit
 
 MAX_FEATURES = 64
 SMALLEST_SIDE = 16  # of images: below it there is nothing to count
@@ -26,7 +26,6 @@ LONGEST_SIDE = 32
 ORIENTATIONS = 8  # of an edge, without a sign
 CELL, STRIDE = 5, 2  # pixels
 HOG_RESOLUTION = 1e-4
-_LARGEST = 1e15
 _BATCH, _BATCH_VALUES = 500, 2_000_000
 PCA_SAMPLES = 10_000  # enough for the components, and of histograms no more are held at a time
 
@@ -42,7 +41,7 @@ class FeatureMap:
 
     Attributes:
         hog: whether samples are images that become HOG first.
-        mean, scale: of each value; z = (x − mean) / scale.
+        centre, scale: of each value; z = (x − centre) / scale.
         components: of z, (values, at most 64), or None if all values are kept.
         resolution: to which points are rounded, or 0: a product's last digits depend on the place
             in the batch, and duplicates must stay equal.
@@ -51,7 +50,7 @@ class FeatureMap:
     """
 
     hog: bool
-    mean: NDArray[np.float64]
+    centre: NDArray[np.float64]
     scale: NDArray[np.float64]
     components: NDArray[np.float32] | None
     resolution: float = 0.0
@@ -63,10 +62,10 @@ class FeatureMap:
     ) -> NDArray[np.float32]:
         """Points of samples, or of these rows of them, (N, at most 64)."""
         rows = np.arange(len(x)) if rows is None else rows
-        width = len(self.mean) if self.components is None else self.components.shape[1]
+        width = len(self.centre) if self.components is None else self.components.shape[1]
         points, start = np.empty((len(rows), width), np.float32), 0
         for values in _values(x, rows, self.hog):
-            z = ((values - self.mean) / self.scale).astype(np.float32)
+            z = ((values - self.centre) / self.scale).astype(np.float32)
             if self.components is not None:
                 z = z @ self.components
             if self.resolution:
@@ -93,20 +92,23 @@ def fit_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Feat
         if not np.ptp(histograms, axis=0).any():  # nothing tells them apart
             return FeatureMap(True, mean, one, np.zeros((len(mean), 1), np.float32))
         return FeatureMap(True, mean, one, _components(histograms - mean), HOG_RESOLUTION)
-    mean, deviation, largest = _moments(x, rows)
+    deviation = _deviations(x, rows)
     some = deviation[deviation > 0]
     spread = (float(some.min()), float(some.max())) if len(some) else (0.0, 0.0)
     standardised = len(some) > 0 and not are_of_one_unit(deviation)
     if standardised:
         scale = np.where(deviation > 0, deviation, 1)
-    else:  # squares of distances must be finite
-        scale = np.full(len(mean), largest if largest > _LARGEST else 1.0)
+    else:  # squares of distances must be neither infinite nor zero
+        power = np.floor(np.log2(spread[1])) if len(some) else 0.0
+        scale = np.full(len(deviation), 2.0**power)
+    values = np.concatenate(list(_values(x, sample, hog=False)))
+    centre = np.median(values, axis=0).astype(np.float64)  # an outlier would move the mean away
     components, resolution = None, 0.0
-    if len(mean) > MAX_FEATURES and len(rows) > MAX_FEATURES:
-        values = np.concatenate(list(_values(x, sample, hog=False)))
-        components = _components((values - mean) / scale)
-        resolution = 1e-5 * float((deviation / scale).max())
-    return FeatureMap(False, mean, scale, components, resolution, standardised, spread)
+    if len(centre) > MAX_FEATURES and len(rows) > MAX_FEATURES:
+        z = (values - centre) / scale
+        components = _components(z - z.mean(0))
+        resolution = 1e-6 * float(np.median(np.linalg.norm(z, axis=1)))
+    return FeatureMap(False, centre, scale, components, resolution, standardised, spread)
 
 
 def make_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
@@ -114,19 +116,18 @@ def make_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> NDA
     return fit_features(x, rows)(x, rows)
 
 
-def _moments(
-    x: NDArray[Any], rows: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Mean and standard deviation of each value, and the largest size of one."""
-    total, largest = np.zeros(()), 0.0
+def _deviations(x: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Standard deviation of each value; zero where it is nothing but rounding."""
+    total, largest = np.zeros(()), np.zeros(())
     for values in _values(x, rows, hog=False):
         total = total + values.sum(0, dtype=np.float64)
-        largest = max(largest, float(np.abs(values).max(initial=0)))
-    mean, unit = total / len(rows), largest or 1.0
+        largest = np.maximum(largest, np.abs(values).max(0, initial=0))
+    mean, unit = total / len(rows), np.where(largest > 0, largest, 1).astype(np.float64)
     squares = np.zeros(())
     for values in _values(x, rows, hog=False):
         squares = squares + np.square((values - mean) / unit).sum(0)
-    return mean, unit * np.sqrt(squares / len(rows)), largest
+    relative = np.sqrt(squares / len(rows))
+    return np.where(relative > CONSTANT, unit * relative, 0)
 
 
 def _components(centred: NDArray[Any]) -> NDArray[np.float32]:

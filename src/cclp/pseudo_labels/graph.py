@@ -62,9 +62,10 @@ class NeighbourGraph:
         rows = np.arange(len(x)) if rows is None else rows
         self.count = neighbours
         self.features = fit_features(x, rows)
-        points = self.features(x, rows)
-        self.first, self.place = distinct_rows(points)
-        self.points = points[self.first]
+        self.points = self.features(x, rows)
+        self.first, self.place = distinct_rows(self.points)
+        if len(self.first) < len(self.points):
+            self.points = self.points[self.first]
         self.images = Images(x, rows[self.first]) if are_images(x) and distortion else None
         self.sharpness = IMAGE_SHARPNESS if are_images(x) else 1.0
         self.W: sparse.csr_matrix | None = None
@@ -93,6 +94,12 @@ class NeighbourGraph:
             cross_affinity(near, near.distances[:, -1], scale, self.sharpness)
             for near, scale in zip(lists, self.scales, strict=True)
         ).tocsr()
+
+    def detach(self) -> None:
+        """Keep what :meth:`connect` needs of images, and let go of them."""
+        if self.images is not None:
+            self._fields = gradient_fields(*self.images)
+            self.images = Images(np.empty(0), np.empty(0, np.int64))
 
     @cached_property
     def _fields(self) -> Tensor:

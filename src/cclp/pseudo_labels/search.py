@@ -14,7 +14,7 @@ from cclp.progress import Reporter
 MOST_EXACT = 100_000  # points, if faiss is installed: about half a minute on two cores
 _POINTS_PER_CENTROID = 64  # that faiss learns its cells from
 _CELLS_PER_PROBE = 12  # one of so many cells is searched: fewer, and recall falls below 0.9
-_QUERIES = 50_000  # of faiss, at a time
+_QUERIES, _FEW_QUERIES = 50_000, 10_000  # of faiss at a time; searched exactly
 _GROUP = 64  # points whose smallest distance stands for them at first
 _EXTRA = 4  # candidates that are ranked again by exact distances
 _BLOCK_VALUES = 2**24  # of distances at a time
@@ -50,7 +50,8 @@ def nearest(
         report: shows progress.
     """
     report = report or Reporter()
-    if not is_approximate(len(points)):
+    few = queries is not None and len(queries) < _FEW_QUERIES  # an index would take longer
+    if few or not is_approximate(len(points)):
         return _exact(points, count, queries, report)
     return _approximate(points, count, queries, report)
 

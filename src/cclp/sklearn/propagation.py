@@ -87,7 +87,7 @@ class GraphLabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         graphs "spreading"): how far the graph can be trusted. NaN if no class has two labels.
 
     affinity_matrix_ : sparse matrix of shape (n_nodes, n_nodes)
-        The graph; duplicates are one node.
+        The graph; duplicates are one node. None if nothing tells the samples apart.
 
     n_features_in_ : int
         Number of features.
@@ -169,6 +169,14 @@ class GraphLabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self : GraphLabelPropagation
             The fitted estimator.
         """
+        before = dict(self.__dict__)
+        try:
+            return self._fit(X, y)
+        except BaseException:  # what was fitted before stays as it was
+            self.__dict__ = before
+            raise
+
+    def _fit(self, X: Any, y: Any) -> Self:
         self._check_parameters()
         X = self._check_samples(X, reset=True)
         if y is None:
@@ -194,6 +202,7 @@ class GraphLabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                     cache=None if self.memory is None else Path(self.memory),
                     report=report,
                 )
+            graph.detach()
             _warn_of_units(graph.features)
             W, place = graph.W, graph.place
         if W is None:  # nothing tells the samples apart
@@ -206,7 +215,7 @@ class GraphLabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             warnings.warn(
                 f"the graph is poor: {accuracy}, where chance is {1 / len(classes):.0%}. "
                 "Neighbours seldom share a class: other features may help",
-                stacklevel=2,
+                stacklevel=3,
             )
         nodes[~nodes.any(1)] = shares
         self.label_distributions_ = nodes[place]
@@ -338,5 +347,5 @@ def _warn_of_units(features: FeatureMap) -> None:
             f"features have very different units (standard deviations from {low:.3g} to "
             f"{high:.3g}): each was standardised. Scale them before, as by StandardScaler, to "
             "decide yourself",
-            stacklevel=3,
+            stacklevel=4,
         )
