@@ -259,6 +259,8 @@ def markdown(parts: dict[str, Result]) -> str:
     if "digits" in parts:
         tables += table("digits, error in %", parts["digits"])
     for name, result in parts.get("others", {}).items():
+        if OURS not in result:  # not measured yet
+            continue
         tables += table(f"{name}, error in %", result)
     if "mnist" in parts:
         tables += [

@@ -128,7 +128,7 @@ def fit_mixture(kind: str, count: int) -> Result:
 
 def poisson(X: Any, few: Any) -> None:
     """Poisson learning by graphlearning, on its own graph of ten neighbours."""
-    import graphlearning  # type: ignore[import-not-found]
+    import graphlearning
 
     W = graphlearning.weightmatrix.knn(X, 10)
     known = np.flatnonzero(few >= 0)
@@ -164,7 +164,9 @@ def markdown(parts: dict[str, Result]) -> str:
         cells = [100 * np.array(rows.get(str(rate), [])) for rate in RATES]
         for title, of in (("mean", np.mean), ("worst", np.min)):
             shown = " | ".join(f"{of(cell):.1f}" if len(cell) else "–" for cell in cells)
-            lines.append(f"| {name}, {title} of {len(cells[0])} draws | {shown} |")
+            draws = sorted({len(cell) for cell in cells if len(cell)})
+            some = f"{draws[0]} to {draws[-1]}" if len(draws) > 1 else f"{draws[0]}"
+            lines.append(f"| {name}, {title} of {some} draws | {shown} |")
         if name in PUBLISHED:
             shown = " | ".join(f"{value:.1f}" for value in PUBLISHED[name])
             lines.append(f"| {name}, PoissonMBO as published | {shown} |")
