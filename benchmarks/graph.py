@@ -100,7 +100,7 @@ def fit_mnist(kind: str, data_dir: Path | None) -> Result:
 def scale(options: argparse.Namespace, found: Result, save: Save) -> None:
     """The part of that name; each size in a process of its own."""
     for kind, sizes in SIZES.items():
-        if kind.startswith("graphlearning") and find_spec("graphlearning") is None:
+        if kind.startswith("graphlearning") and not all(map(find_spec, ("graphlearning", "annoy"))):
             continue
         rows = found.setdefault(kind, [])
         for size in sizes[len(rows) :]:
