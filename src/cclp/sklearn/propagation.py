@@ -119,8 +119,8 @@ class GraphLabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     >>> import numpy as np
     >>> from sklearn.datasets import make_moons
     >>> from cclp.sklearn import GraphLabelPropagation
-    >>> X, truth = make_moons(500, noise=0.05, random_state=0)
-    >>> y = np.full(500, -1)
+    >>> X, truth = make_moons(1000, noise=0.05, random_state=0)
+    >>> y = np.full(1000, -1)
     >>> for c in (0, 1):  # a label each
     ...     y[np.flatnonzero(truth == c)[0]] = c
     >>> model = GraphLabelPropagation().fit(X, y)
