@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cclp.pseudo_labels import solvers
-from cclp.pseudo_labels.leave_one_out import LeftOut, leave_out
+from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut, leave_out
 
 PropagationMethod = Literal["mbo", "spreading", "harmonic", "poisson"]
 
@@ -109,3 +109,7 @@ class Propagation:
     def left_out(self) -> LeftOut:
         """How well labels are predicted by the others: see :mod:`.leave_one_out`."""
         return leave_out(self.W, *self.spread, self.y, self.place, self.shares, self._dynamics)
+
+    def leave_one_out(self) -> LeaveOneOut:
+        """The accuracy of that test."""
+        return LeaveOneOut.of(self.left_out.correct, self.y[self.left_out.samples])

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from cclp.checks import check_choice
 from cclp.data.weights import class_shares, label_weights
@@ -15,7 +15,7 @@ from cclp.methods import make_methods
 from cclp.progress import Reporter, make_reporter
 from cclp.pseudo_labels.features import are_images
 from cclp.pseudo_labels.labeler import Labeler
-from cclp.sklearn.labels import encode_labels, read_labels
+from cclp.sklearn.base import FLOATS
 from cclp.sklearn.parameters import (
     build_net,
     estimator_recipe,
@@ -24,7 +24,7 @@ from cclp.sklearn.parameters import (
     sample_shape,
     subtract,
 )
-from cclp.sklearn.predictor import FLOATS, Predictor
+from cclp.sklearn.predictor import Predictor
 from cclp.training.callbacks import (
     Callback,
     EarlyStopping,
@@ -258,23 +258,12 @@ class CCLPClassifier(Predictor):
         self : CCLPClassifier
             The fitted estimator.
         """
-        before = dict(self.__dict__)
-        try:
+        with self._restored_on_failure():
             return self._fit(X, y, sample_weight)
-        except BaseException:  # what was fitted before stays as it was
-            self.__dict__ = before
-            raise
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         X = validate_data(self, X, dtype=FLOATS, order="C", ensure_min_samples=2)
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
-                "is None."
-            )
-        y = read_labels(y)
-        check_consistent_length(X, y)
-        classes, codes = encode_labels(y)
+        classes, codes = self._encode(X, y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         check_choice("device", self.device, ACCELERATORS)

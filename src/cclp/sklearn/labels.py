@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 
 def read_labels(y: Any) -> NDArray[Any]:
@@ -65,15 +65,3 @@ def encode_labels(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     codes = np.full(len(y), -1)
     codes[known] = index
     return classes, codes
-
-
-def score_labeled(predicted: NDArray[Any], y: Any, sample_weight: Any = None) -> float:
-    """Accuracy on the samples that have a label."""
-    y = read_labels(y)
-    check_consistent_length(predicted, y, sample_weight)
-    known = ~is_unlabeled(y)
-    right = np.array([a == b for a, b in zip(predicted[known], y[known], strict=True)], float)
-    if not len(right):
-        raise ValueError("y has no label: there is nothing to score")
-    weights = None if sample_weight is None else np.asarray(sample_weight)[known]
-    return float(np.average(right, weights=weights))

@@ -4,28 +4,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cclp.sklearn.labels import score_labeled
+from cclp.sklearn.base import FLOATS, SemiSupervisedClassifier
 from cclp.sklearn.parameters import subtract
 from cclp.training.evaluation import Outputs, run_net
 from cclp.training.machine import make_fabric
 from cclp.training.objective import Objective
 
-FLOATS = (np.float64, np.float32)
-
 
 class Predictor(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
-    ClassifierMixin,  # type: ignore[misc]
-    BaseEstimator,  # type: ignore[misc]
+    SemiSupervisedClassifier,
 ):
     """An estimator that a fit has given a network, classes and the shape of samples."""
 
@@ -112,27 +104,6 @@ class Predictor(
             Embeddings.
         """
         return np.asarray(self._run(X).z)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy on the samples that have a label.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Samples.
-
-        y : array-like of shape (n_samples,)
-            Labels; samples without one are left out.
-
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights.
-
-        Returns
-        -------
-        score : float
-            Share of right predictions.
-        """
-        return score_labeled(self.predict(X), y, sample_weight)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_objective")

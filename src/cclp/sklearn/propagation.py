@@ -7,8 +7,7 @@ from typing import Any, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.data.weights import class_shares
@@ -18,15 +17,14 @@ from cclp.pseudo_labels.graph import NeighbourGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.pseudo_labels.propagation import Propagation, PropagationMethod
 from cclp.pseudo_labels.solvers import equal_shares, row_normalised
-from cclp.sklearn.labels import encode_labels, read_labels, score_labeled
+from cclp.sklearn.base import FLOATS, SemiSupervisedClassifier
 from cclp.sklearn.parameters import sample_shape
 
 AFFINITIES = ("knn", "precomputed")
 IMAGE_DISTANCES = ("idm", "hog")
-FLOATS = (np.float64, np.float32)
 
 
-class GraphLabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class GraphLabelPropagation(SemiSupervisedClassifier):
     """Label propagation on a sparse nearest-neighbour graph: no network, no training.
 
     Memory and time grow in proportion to the number of samples. Images are compared by histograms
@@ -169,24 +167,13 @@ class GraphLabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self : GraphLabelPropagation
             The fitted estimator.
         """
-        before = dict(self.__dict__)
-        try:
+        with self._restored_on_failure():
             return self._fit(X, y)
-        except BaseException:  # what was fitted before stays as it was
-            self.__dict__ = before
-            raise
 
     def _fit(self, X: Any, y: Any) -> Self:
         self._check_parameters()
         X = self._check_samples(X, reset=True)
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
-                "is None."
-            )
-        y = read_labels(y)
-        check_consistent_length(X, y)
-        classes, codes = encode_labels(y)
+        classes, codes = self._encode(X, y)
         prior = class_shares(self.class_prior, classes.tolist())
         counts = np.bincount(codes[codes >= 0], minlength=len(classes)).astype(np.float64)
         shares = equal_shares(len(classes)) if prior is None else prior
@@ -209,8 +196,7 @@ class GraphLabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             nodes, accuracy = counts[None] / counts.sum(), LeaveOneOut(0, 0)
         else:
             propagation = Propagation(W, place, codes, len(classes), prior, self.alpha)
-            nodes, left_out = propagation.distributions(self.method), propagation.left_out
-            accuracy = LeaveOneOut.of(left_out.correct, codes[left_out.samples])
+            nodes, accuracy = propagation.distributions(self.method), propagation.leave_one_out()
         if accuracy.is_poor(len(classes)):
             warnings.warn(
                 f"the graph is poor: {accuracy}, where chance is {1 / len(classes):.0%}. "
@@ -264,27 +250,6 @@ class GraphLabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         found = row_normalised(np.asarray(to_nodes @ self._nodes))
         found[~found.any(1)] = self._shares
         return found
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy on the samples that have a label.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Samples.
-
-        y : array-like of shape (n_samples,)
-            Labels; samples without one are left out.
-
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights.
-
-        Returns
-        -------
-        score : float
-            Share of right predictions.
-        """
-        return score_labeled(self.predict(X), y, sample_weight)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_nodes")
