@@ -16,7 +16,6 @@ the test error, in its favour; RBF up to 10,000 training samples only.
 """
 
 import argparse
-import hashlib
 import os
 import re
 import sys
@@ -191,7 +190,8 @@ def features(name: str, folder: Path) -> None:
     write_bytes(folder / f"{name}.npz", buffer.getvalue())
     about["packages"] = {package: metadata.version(package) for package in ("torch", *packages)}
     about["classes"] = np.bincount(y).tolist()
-    about["sha256"] = hashlib.sha256(x.tobytes()).hexdigest()
+    # The same on every processor: embeddings differ in their last digits.
+    about["mean_size"] = round(float(np.abs(x).mean()), 4)
     write_json(folder / f"{name}.json", about)
 
 
