@@ -57,7 +57,6 @@ def accuracy(name: str, options: argparse.Namespace, found: Result, save: Save) 
         (data.train_x, data.test_x), (data.train_y, data.test_y)
     ))  # fmt: skip
     graph = NeighbourGraph(x, cache=options.cache)
-    assert graph.W is not None
     found["samples"] = len(y)
     for rate in RATES:
         if rate > 0.5 * np.bincount(y).min():
@@ -66,7 +65,9 @@ def accuracy(name: str, options: argparse.Namespace, found: Result, save: Save) 
         for draw in range(len(accuracies), options.draws):
             few = few_labels(y, rate, draw)
             begun = time.perf_counter()
-            classes = Propagation(graph.W, graph.place, few, data.num_classes).classes()
+            W = graph.joined(few)
+            assert W is not None
+            classes = Propagation(W, graph.place, few, data.num_classes).classes()
             right = (classes[graph.place].argmax(1) == y)[few < 0].mean()
             accuracies.append(float(right))
             seconds = time.perf_counter() - begun

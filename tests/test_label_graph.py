@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.datasets import make_moons
 
 from cclp.data.load import load
+from cclp.pseudo_labels import components, neighbours, solvers
 from cclp.pseudo_labels import graph as module
-from cclp.pseudo_labels import neighbours, solvers
+from cclp.pseudo_labels.components import are_reached, join_components
 from cclp.pseudo_labels.graph import LabelGraph, NeighbourGraph, distinct_rows
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.pseudo_labels.neighbours import Images, find_neighbours
@@ -104,13 +106,35 @@ def test_unequal_numbers_of_labels_say_little_about_the_sizes_of_classes() -> No
     assert right > (told.argmax(1) == y).mean() + 0.1
 
 
-def test_samples_that_no_label_reaches_get_the_shares_of_the_classes() -> None:
-    X = np.concatenate([np.linspace(0, 1, 10), 100 + np.linspace(0, 1, 10)])[:, None]
-    y = np.full(20, -1)
-    y[[0, 1, 9]] = [0, 0, 1]
-    found = propagate(X, y, 2)
-    np.testing.assert_allclose(found[10:], [[1 / 2, 1 / 2]] * 10)
-    assert set(found[:10].ravel()) == {0, 1}
+def test_components_without_a_label_are_joined_to_their_nearest_neighbours() -> None:
+    """The second by the first, the third by the fourth; both of those have labels."""
+    X = np.concatenate([start + np.linspace(0, 1, 10) for start in (0, 50, 150, 160)])[:, None]
+    y = np.full(40, -1)
+    y[[0, 1, 9, 35]] = [0, 0, 1, 0]
+    graph = LabelGraph(X, y, 2)
+    W, known = graph.neighbours.W, np.flatnonzero(y >= 0)
+    assert W is not None
+    np.testing.assert_array_equal(are_reached(W, known), np.arange(40) // 10 % 3 == 0)
+    joined = join_components(W, graph.neighbours.points, known)
+    rows, columns = (joined - W).nonzero()
+    assert {tuple(pair) for pair in zip(rows, columns, strict=True)} == {
+        (10, 9), (9, 10), (29, 30), (30, 29)
+    }  # fmt: skip
+    found = graph.propagate().argmax(1)
+    np.testing.assert_array_equal(found[10:20], 1)
+    np.testing.assert_array_equal(found[20:], 0)
+
+
+def test_few_points_of_large_components_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is asked, all are reached in the end; chains of components too, huge values too."""
+    monkeypatch.setattr(components, "_QUERIES", 4)
+    monkeypatch.setattr(components, "_BLOCK_VALUES", 90)
+    X = np.arange(20)[:, None] * 1e6 + np.arange(3)
+    points = np.stack([X.ravel(), np.full(60, 1e18)], 1).astype(np.float32)
+    blocks = [np.ones((3, 3)) - np.eye(3)] * 20
+    W = join_components(sparse.block_diag(blocks, format="csr"), points, np.array([0]))
+    assert are_reached(W, np.array([0])).all()
+    np.testing.assert_array_equal((W != W.T).nnz, 0)
 
 
 def test_new_samples_are_connected_as_the_first_ones_were() -> None:

@@ -173,14 +173,35 @@ def test_labels_of_any_kind_and_frames() -> None:
     assert model.score(frame, labels) == 1
 
 
-def test_samples_that_no_label_reaches_get_the_shares() -> None:
+def test_samples_far_from_every_label_get_the_nearest_class_and_little_certainty() -> None:
     X = np.concatenate([np.linspace(0, 1, 10), 100 + np.linspace(0, 1, 10)])[:, None]
     y = np.full(20, -1)
-    y[[0, 1, 9]] = [0, 0, 1]
+    y[[0, 9]] = [0, 1]
     for method in METHODS:
-        model = GraphLabelPropagation(method=method).fit(X, y)
+        with pytest.warns(UserWarning, match="10 of 20 samples are in connected components"):
+            model = GraphLabelPropagation(method=method).fit(X, y)
+        np.testing.assert_array_equal(model.transduction_[10:], 1)
+        assert (model.label_distributions_[10:, 1] <= 0.75).all()
+        assert model.predict_proba([[100.5]])[0, 1] < 0.7501
+        with pytest.warns(UserWarning, match="hold no label: their classes are guesses"):
+            model = GraphLabelPropagation(method=method, affinity="precomputed").fit(
+                kneighbors_graph(X, 2), y
+            )
         np.testing.assert_allclose(model.label_distributions_[10:], [[1 / 2, 1 / 2]] * 10)
-        np.testing.assert_allclose(model.predict_proba([[100.5]]), [[1 / 2, 1 / 2]])
+
+
+def test_small_moons_are_whole() -> None:
+    """With five neighbours each they fall into parts, some of them without a label."""
+    for seed in range(5):
+        X, truth = make_moons(300, noise=0.05, random_state=seed)
+        y = few_labels(truth, 1)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*connected components")
+            model = GraphLabelPropagation().fit(X, y)
+        np.testing.assert_array_equal(model.transduction_, truth)
+
+
+def test_nothing_tells_samples_apart() -> None:
     blank = GraphLabelPropagation().fit(np.zeros((4, 2)), [0, 0, 1, -1])
     np.testing.assert_allclose(blank.predict_proba([[1, 1]]), [[2 / 3, 1 / 3]])
 

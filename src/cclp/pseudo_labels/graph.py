@@ -10,6 +10,7 @@ from scipy import sparse
 from torch import Tensor
 
 from cclp.progress import Reporter
+from cclp.pseudo_labels.components import join_components
 from cclp.pseudo_labels.distortion import compare, gradient_fields
 from cclp.pseudo_labels.features import are_images, fit_features
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut
@@ -73,6 +74,16 @@ class NeighbourGraph:
             lists = find_neighbours(self.points, self.images, neighbours, cache, report)
             self.scales = [near.distances[:, -1] for near in lists]
             self.W = sum(affinity(near, self.sharpness) for near in lists).tocsr()
+
+    def joined(self, y: NDArray[np.int64]) -> sparse.csr_matrix | None:
+        """W with connected components that hold no label joined to their nearest neighbours.
+
+        Args:
+            y: classes of the samples, −1 where there is no label, (N,).
+        """
+        if self.W is None:
+            return None
+        return join_components(self.W, self.points, self.place[y >= 0])
 
     def connect(self, x: NDArray[Any]) -> sparse.csr_matrix:
         """Affinities of new samples to the nodes, (m, n)."""
@@ -166,7 +177,7 @@ class LabelGraph:
     ) -> None:
         self.y, self.num_classes, self.class_prior = y, num_classes, class_prior
         self.neighbours = NeighbourGraph(x, rows, cache=cache, report=report)
-        W, place = self.neighbours.W, self.neighbours.place
+        W, place = self.neighbours.joined(y), self.neighbours.place
         self.propagation = None if W is None else Propagation(W, place, y, num_classes, class_prior)
 
     def propagate(self) -> NDArray[np.float32]:

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.data.weights import class_shares
 from cclp.progress import Reporter, make_reporter
+from cclp.pseudo_labels.components import are_reached
 from cclp.pseudo_labels.features import FeatureMap
 from cclp.pseudo_labels.graph import NeighbourGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
@@ -22,6 +23,7 @@ from cclp.sklearn.parameters import sample_shape
 
 AFFINITIES = ("knn", "precomputed")
 IMAGE_DISTANCES = ("idm", "hog")
+MOST_UNREACHED = 0.1  # of the samples, without a warning
 
 
 class GraphLabelPropagation(SemiSupervisedClassifier):
@@ -77,8 +79,9 @@ class GraphLabelPropagation(SemiSupervisedClassifier):
         The class of each sample of `fit`; given labels stay.
 
     label_distributions_ : ndarray of shape (n_samples, n_classes)
-        Class probabilities of each sample of `fit`. Where no label is in reach, the shares of the
-        classes.
+        Class probabilities of each sample of `fit`. Samples in a connected component without a
+        label are joined to their nearest neighbours, and half of their probabilities are the
+        shares of the classes; with precomputed affinities all of them are.
 
     leave_one_out_score_ : float
         Accuracy of up to 100 labels, each predicted by the others with method "mbo" (on large
@@ -191,19 +194,22 @@ class GraphLabelPropagation(SemiSupervisedClassifier):
                 )
             graph.detach()
             _warn_of_units(graph.features)
-            W, place = graph.W, graph.place
+            W, place = graph.joined(codes), graph.place
         if W is None:  # nothing tells the samples apart
             nodes, accuracy = counts[None] / counts.sum(), LeaveOneOut(0, 0)
         else:
             propagation = Propagation(W, place, codes, len(classes), prior, self.alpha)
             nodes, accuracy = propagation.distributions(self.method), propagation.leave_one_out()
+            far = ~are_reached(W if graph is None else graph.W, place[codes >= 0])
+            _warn_of_components(far[place])
+            nodes[~nodes.any(1)] = shares
+            nodes[far] = (nodes[far] + shares) / 2
         if accuracy.is_poor(len(classes)):
             warnings.warn(
                 f"the graph is poor: {accuracy}, where chance is {1 / len(classes):.0%}. "
                 "Neighbours seldom share a class: other features may help",
                 stacklevel=3,
             )
-        nodes[~nodes.any(1)] = shares
         self.label_distributions_ = nodes[place]
         known = np.flatnonzero(codes >= 0)
         self.label_distributions_[known] = np.eye(len(classes))[codes[known]]
@@ -303,6 +309,16 @@ def _symmetric(X: sparse.csr_matrix) -> sparse.csr_matrix:
     W.setdiag(0)
     W.eliminate_zeros()
     return W
+
+
+def _warn_of_components(far: NDArray[np.bool_]) -> None:
+    if far.mean() > MOST_UNREACHED:
+        warnings.warn(
+            f"{far.sum()} of {len(far)} samples are in connected components of the graph that hold "
+            "no label: their classes are guesses. Label some of them, or connect them by more "
+            "neighbours",
+            stacklevel=5,
+        )
 
 
 def _warn_of_units(features: FeatureMap) -> None:
