@@ -10,9 +10,11 @@ from sklearn.svm import SVC
 from cclp.data.splits import make_split
 from cclp.pseudo_labels.committee import (
     SelfTrainedLDA,
+    SelfTrainedSVC,
     committee_weights,
     log_evidence,
     out_of_fold,
+    settle,
     teach,
 )
 from cclp.pseudo_labels.labeler import Labeler
@@ -33,7 +35,9 @@ def test_every_label_is_predicted_by_models_that_have_not_seen_it() -> None:
     y = np.where(np.arange(200) < 60, truth, -1)
     y[0] = (truth[0] + 1) % 3
     found = teach(X, X, y, 3)
-    assert set(found) == {"logistic_regression", "self_trained_lda", "random_forest"}
+    assert set(found) == {
+        "logistic_regression", "self_trained_lda", "self_trained_svc", "random_forest"
+    }  # fmt: skip
     for opinion in found.values():
         assert (opinion.classes == truth).mean() > 0.95
         assert opinion.left_out[0] == truth[0]
@@ -69,6 +73,37 @@ def test_the_discriminant_sees_how_classes_scatter() -> None:
     assert isinstance(one_sided.model, SVC)
 
 
+def test_an_svc_learns_from_what_it_is_sure_of() -> None:
+    """Three labels of each round cloud among many: its border follows the gap between them."""
+    X, truth = make_blobs(600, centers=3, n_features=8, cluster_std=3.0, random_state=3)
+    X = ((X - X.mean(0)) / X.std()).astype(np.float32)
+    wrong = []
+    for draw in range(10):
+        known = [np.flatnonzero(truth == c)[3 * draw : 3 * draw + 3] for c in range(3)]
+        rows = np.concatenate(known)
+        wrong.append(
+            [
+                (model.fit(X[rows], truth[rows]).predict(X) != truth).mean()
+                for model in (SelfTrainedSVC(X), SVC(class_weight="balanced"))
+            ]
+        )
+    trained, plain = np.mean(wrong, 0)
+    assert 0.01 < plain
+    assert trained < 0.5 * plain
+
+
+def test_what_teachers_agree_about_settles_the_rest() -> None:
+    points = np.array([0, 0.1, 0.2, 0.3, 5, 5.1, 5.2, 5.3], np.float32)[:, None]
+    votes = np.array([[1, 0]] * 3 + [[0.4, 0.6]] + [[0, 1]] * 3 + [[0.6, 0.4]], np.float32)
+    votes[1] = 0.91, 0.09
+    found = settle(votes.copy(), points)
+    np.testing.assert_array_equal(found[[3, 7]], [[1, 0], [0, 1]])
+    rest = [0, 1, 2, 4, 5, 6]
+    np.testing.assert_array_equal(found[rest], votes[rest])
+    undecided = np.full((8, 2), 0.5, np.float32)
+    np.testing.assert_array_equal(settle(undecided.copy(), points), undecided)
+
+
 def test_many_classes_have_no_committee() -> None:
     X = np.random.default_rng(0).normal(size=(600, 2)).astype(np.float32)
     assert teach(X, X, np.arange(600) % 300, 300) == {}
@@ -98,8 +133,8 @@ def test_evidence_counts_classes_the_same() -> None:
 def test_weights_follow_evidence_and_the_number_of_labels() -> None:
     equal = {"graph": YES, "svc": YES}
     few, many = (committee_weights(equal, Y, np.full(2, n)) for n in (1.0, 70.0))
-    assert few["graph"] == pytest.approx(49 / 50)  # prior odds (7 / 1)²
-    assert many["graph"] == pytest.approx(0.01 / 1.01)
+    assert few["graph"] == pytest.approx(25 / 26)  # prior odds (5 / 1)²
+    assert many["graph"] == pytest.approx(1 / (1 + 14**2))
     better = committee_weights({"graph": NO, "svc": YES}, Y, np.full(2, 10.0))
     assert better["svc"] > 0.99
     assert sum(better.values()) == pytest.approx(1)

@@ -1,8 +1,9 @@
-"""A committee of teachers: label propagation and three simple classifiers.
+"""A committee of teachers: label propagation and four simple classifiers.
 
 Where classes are clusters the graph is best, and with very few labels nearly always. Where they are
-not, a linear model, a linear discriminant or a forest may be. Which it is, labels that were left
-out tell: pseudo-labels are the vote of all, with weights by how well each predicts them.
+not, a linear model, a discriminant, an SVC or a forest may be. Which it is, labels that were left
+out tell: pseudo-labels are the vote of all, with weights by how well each predicts them. Samples
+about which they disagree are decided by what they agree about.
 """
 
 import warnings
@@ -16,15 +17,21 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
-FEW_LABELS = 7.0  # of each class: with so many the graph is trusted as the classifiers together
-EVIDENCE = 0.5  # power of the likelihood: all teachers are tested on the same few labels
+from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut
+
+FEW_LABELS = 5.0  # of each class: with so many the graph is trusted as the classifiers together
+AGREED = 0.9  # share of the votes that settles the class of a sample
 FOLDS = 10
 MOST_VALUES = 20_000  # labels times classes that the classifiers learn from
 MOST_SAMPLES = 10_000  # that the discriminant sees
+MOST_SVC_SAMPLES = 1_000  # that an SVC sees: its time grows with the square
+LDA_ROUNDS = 3
+SVC_ROUNDS = 5
 TREES = 100
 
 Classes = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Points = NDArray[np.float32]
 
 
 class Opinion(NamedTuple):
@@ -36,51 +43,152 @@ class Opinion(NamedTuple):
     left_out: Classes
 
 
-class SelfTrainedLDA:
-    """Linear discriminant analysis of what an SVC says about all samples, labeled or not.
+class Vote(NamedTuple):
+    """Of a committee.
 
-    One round of self-training. The SVC knows a few labels; the discriminant also sees how the
+    Attributes:
+        labels: shares of the classes, (N, C).
+        accuracy: of the teacher with the largest weight, on left-out labels.
+        weights: of the teachers, by name; the graph is the first.
+    """
+
+    labels: NDArray[np.float32]
+    accuracy: LeaveOneOut
+    weights: dict[str, float]
+
+
+def balanced_svc(x: NDArray[Any], y: Classes) -> SVC:
+    """An SVC of at most 1,000 samples in which every class counts the same."""
+    some = _some_of_each_class(y, MOST_SVC_SAMPLES)
+    return SVC(class_weight="balanced").fit(x[some], y[some])
+
+
+class SelfTrainedLDA:
+    """Linear discriminant analysis that learns from its own predictions for all samples.
+
+    The first ones are those of an SVC. It knows a few labels; the discriminant also sees how the
     samples of each class scatter.
     """
 
-    def __init__(self, samples: NDArray[np.float32]) -> None:
-        order = np.random.default_rng(0).permutation(len(samples))
-        self.samples = samples[np.sort(order[:MOST_SAMPLES])]
+    def __init__(self, samples: Points) -> None:
+        self.samples = _some(samples, MOST_SAMPLES)
 
     def fit(self, x: NDArray[Any], y: Classes) -> "SelfTrainedLDA":
-        first = SVC(class_weight="balanced").fit(x, y)
-        said = first.predict(self.samples)
-        if len(np.unique(said)) == len(first.classes_):
-            prior = np.full(len(first.classes_), 1 / len(first.classes_))
+        self.model = balanced_svc(x, y)
+        classes = self.model.classes_
+        prior = np.full(len(classes), 1 / len(classes))
+        for _ in range(LDA_ROUNDS):
+            said = self.model.predict(self.samples)
+            if len(np.unique(said)) < len(classes):  # it leaves a class out
+                break
             self.model = LinearDiscriminantAnalysis("lsqr", shrinkage="auto", priors=prior)
             self.model.fit(self.samples, said)
-        else:  # it leaves a class out
-            self.model = first
         return self
 
     def predict(self, x: NDArray[Any]) -> Classes:
         return np.asarray(self.model.predict(x))
 
 
-def classifiers(points: NDArray[np.float32]) -> dict[str, Callable[[], Any]]:
+class SelfTrainedSVC:
+    """An SVC that learns from its own most certain predictions, a fifth more in each of 5 rounds.
+
+    As many parts of each class are taken: none grows at the expense of another.
+    """
+
+    def __init__(self, samples: Points) -> None:
+        self.samples = _some(samples, MOST_SVC_SAMPLES)
+
+    def fit(self, x: NDArray[Any], y: Classes) -> "SelfTrainedSVC":
+        self.model = balanced_svc(x, y)
+        classes = self.model.classes_
+        for taken in np.arange(1, SVC_ROUNDS + 1) / SVC_ROUNDS:
+            scores = self.model.decision_function(self.samples)
+            if scores.ndim == 1:
+                scores = np.stack([-scores, scores], 1)
+            said, (second, first) = scores.argmax(1), np.sort(scores, 1)[:, -2:].T
+            certain = []
+            for c in range(len(classes)):
+                members = np.flatnonzero(said == c)
+                order = (second - first)[members].argsort(kind="stable")
+                certain.append(members[order[: int(np.ceil(taken * len(members)))]])
+            rows = np.concatenate(certain)
+            self.model = SVC(class_weight="balanced").fit(
+                np.concatenate([x, self.samples[rows]]), np.concatenate([y, classes[said[rows]]])
+            )
+        return self
+
+    def predict(self, x: NDArray[Any]) -> Classes:
+        return np.asarray(self.model.predict(x))
+
+
+def _some(samples: Points, most: int) -> Points:
+    order = np.random.default_rng(0).permutation(len(samples))
+    return samples[np.sort(order[:most])]
+
+
+def classifiers(points: Points) -> dict[str, Callable[[], Any]]:
     """Those that learn from labels; every class counts the same in them."""
     return {
         "logistic_regression": lambda: LogisticRegression(max_iter=200, class_weight="balanced"),
         "self_trained_lda": lambda: SelfTrainedLDA(points),
+        "self_trained_svc": lambda: SelfTrainedSVC(points),
         "random_forest": lambda: RandomForestClassifier(
             TREES, class_weight="balanced", oob_score=True, random_state=0
         ),
     }
 
 
-def teach(
-    x: NDArray[Any], points: NDArray[np.float32], y: Classes, num_classes: int
-) -> dict[str, Opinion]:
+def vote(
+    graph: NDArray[np.float32], left_out: LeftOut, x: NDArray[Any], points: Points, y: Classes
+) -> Vote:
+    """Classes of all samples by a vote of the graph and the classifiers.
+
+    Args:
+        graph: classes of the samples by label propagation, (N, C).
+        left_out: labels that it was tested on.
+        x: samples, (N, F): forests do not ask for units.
+        points: features whose distances mean something, (N, D).
+        y: classes, (N,), −1 where there is no label.
+    """
+    num_classes = graph.shape[1]
+    points = points / (np.sqrt(points.var(0).mean()) or 1)  # usual regularisation is usual then
+    opinions = teach(x, points, y, num_classes)
+    asked = np.ones(len(left_out.samples), bool)  # labels that all of them were tested on
+    for opinion in opinions.values():
+        asked &= opinion.left_out[left_out.samples] >= 0
+    rows = left_out.samples[asked]
+    correct = {"graph": left_out.correct[asked]}
+    correct |= {name: opinion.left_out[rows] == y[rows] for name, opinion in opinions.items()}
+    counts = np.bincount(y[y >= 0], minlength=num_classes).astype(np.float64)
+    weights = committee_weights(correct, y[rows], counts)
+    votes = weights["graph"] * graph
+    for name, opinion in opinions.items():
+        votes[np.arange(len(y)), opinion.classes] += weights[name]
+    known = np.flatnonzero(y >= 0)
+    votes[known] = graph[known]
+    if opinions:
+        votes = settle(votes, points)
+    best = correct[max(weights, key=lambda name: weights[name])]
+    return Vote(votes, LeaveOneOut.of(best, y[rows]), weights)
+
+
+def settle(votes: NDArray[np.float32], points: Points) -> NDArray[np.float32]:
+    """Samples without nine tenths of the votes for a class get that of an SVC of the others."""
+    agreed = votes.max(1) >= AGREED
+    open_, classes = np.flatnonzero(~agreed), votes.argmax(1)
+    if not len(open_) or len(np.unique(classes[agreed])) < 2:
+        return votes
+    found = balanced_svc(points[agreed], classes[agreed]).predict(points[open_])
+    votes[open_] = np.eye(votes.shape[1], dtype=votes.dtype)[found]
+    return votes
+
+
+def teach(x: NDArray[Any], points: Points, y: Classes, num_classes: int) -> dict[str, Opinion]:
     """What every classifier says about all samples, and about each label without having seen it.
 
     Args:
         x: samples, (N, F): forests do not ask for units.
-        points: features whose distances mean something, (N, D).
+        points: features whose distances mean something, of about unit variance, (N, D).
         y: classes, (N,), −1 where there is no label.
         num_classes: C.
 
@@ -91,8 +199,6 @@ def teach(
     known = _some_of_each_class(y, MOST_VALUES // num_classes)
     if len(known) < 2 * num_classes and len(known) < (y >= 0).sum():
         return {}
-    scale = np.sqrt(points.var(0).mean())
-    points = points / (scale if scale > 0 else 1)  # then the usual regularisation is a usual one
     found = {}
     for name, make in classifiers(points).items():
         inputs = x if name == "random_forest" else points
@@ -163,9 +269,9 @@ def committee_weights(
 ) -> dict[str, float]:
     """Posterior probabilities of the teachers, the first of which is the graph.
 
-    The prior odds of the graph against all classifiers together are (7 / labels of a class)²: with
+    The prior odds of the graph against all classifiers together are (5 / labels of a class)²: with
     few labels a test says little, and the graph, which has seen all samples, is nearly always best.
-    The evidence of left-out labels is added.
+    They are multiplied by the likelihoods of left-out labels.
 
     Args:
         correct: by teacher: whether each tested label was predicted right, (T,).
@@ -177,5 +283,5 @@ def committee_weights(
     others = len(names) - 1
     prior = np.array([(FEW_LABELS / per_class) ** 2, *[1 / max(1, others)] * others])
     evidence = np.array([log_evidence(correct[name], y, len(counts)) for name in names])
-    weights = prior * np.exp(EVIDENCE * (evidence - evidence.max()))
+    weights = prior * np.exp(evidence - evidence.max())
     return dict(zip(names, (weights / weights.sum()).tolist(), strict=True))

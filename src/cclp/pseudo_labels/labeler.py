@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from cclp.data.splits import Split
 from cclp.progress import Reporter
-from cclp.pseudo_labels.committee import committee_weights, teach
+from cclp.pseudo_labels.committee import Vote, vote
 from cclp.pseudo_labels.graph import LabelGraph
-from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.pseudo_labels.schedule import Decision, Labels, PseudoLabelSchedule, Start
 
 
@@ -65,12 +64,13 @@ class Labeler:
             known = self._whole(np.eye(self.num_classes, dtype=np.float32)[self.y[self._seen]])
             return Start(known, Decision("known"))
         self.report.info(f"Propagating labels over the nearest-neighbour graph of the {self.what}.")
-        labels = self._whole(self.graph.propagate())
+        labels = self.graph.propagate()
         accuracy = self.graph.leave_one_out()
         per_class = len(self.split.labeled) / self.num_classes
         test: dict[str, Any] = {}
         if self.committee:
             labels, accuracy, test["teachers"] = self._vote(labels)
+        labels = self._whole(labels)
         test |= {"correct": accuracy.correct, "tested": accuracy.tested}
         if self.schedule.warmup_steps and not accuracy.is_good(per_class, self.num_classes):
             self.report.info(
@@ -84,28 +84,10 @@ class Labeler:
         self.report.info(f"Pseudo-labels of the {self.what} are used: {accuracy}.")
         return Start(labels, Decision("used", **test))
 
-    def _vote(self, labels: Labels) -> tuple[Labels, LeaveOneOut, dict[str, float]]:
-        """Pseudo-labels of the committee, accuracy of its best teacher, and weights."""
-        y, seen, left_out = self.graph.y, self._seen, self.graph.left_out
-        x = self.x[seen].reshape(len(seen), -1)
-        neighbours = self.graph.neighbours
-        points = neighbours.points[neighbours.place]
-        classifiers = teach(x, points, y, self.num_classes)
-        asked = np.ones(len(left_out.samples), bool)  # labels that all of them were tested on
-        for opinion in classifiers.values():
-            asked &= opinion.left_out[left_out.samples] >= 0
-        rows = left_out.samples[asked]
-        correct = {"graph": left_out.correct[asked]}
-        correct |= {name: said.left_out[rows] == y[rows] for name, said in classifiers.items()}
-        known = np.flatnonzero(y >= 0)
-        counts = np.bincount(y[known], minlength=self.num_classes).astype(np.float64)
-        weights = committee_weights(correct, y[rows], counts)
-        votes = weights["graph"] * labels[seen]
-        for name, opinion in classifiers.items():
-            votes[np.arange(len(seen)), opinion.classes] += weights[name]
-        votes[known] = labels[seen[known]]
-        best = correct[max(weights, key=lambda name: weights[name])]
-        return self._whole(votes), LeaveOneOut.of(best, y[rows]), weights
+    def _vote(self, labels: Labels) -> Vote:
+        neighbours, seen = self.graph.neighbours, self._seen
+        x, points = self.x[seen].reshape(len(seen), -1), neighbours.points[neighbours.place]
+        return vote(labels, self.graph.left_out, x, points, self.graph.y)
 
     def refresh(self, predictions: NDArray[np.floating]) -> Labels:
         """New pseudo-labels: the classifier's predictions, smoothed over the graph.
