@@ -44,7 +44,7 @@ import cclp.sklearn
 from benchmarks.estimator import SHARPNESS, SPREADING, Array, few_labels, rbf
 from cclp.data.load import load
 from cclp.experiments.aggregate import percent
-from cclp.files import check_marks, write_between, write_bytes, write_json
+from cclp.files import marked_page, write_between, write_bytes, write_json
 from cclp.runs.record import read_json
 from cclp.training.machine import environment
 
@@ -264,13 +264,8 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--features", type=Path, default=Path("build/embeddings"), help="folder")
     parser.add_argument("--out", type=Path, default=Path("results/embeddings.json"))
-    parser.add_argument("--docs", type=Path, help="put the table into this page")
+    parser.add_argument("--docs", type=marked_page(MARKS), help="put the table into this page")
     options = parser.parse_args()
-    if options.docs:
-        try:
-            check_marks(options.docs, MARKS)
-        except ValueError as error:
-            parser.error(f"--docs: {error}")
     options.features.mkdir(parents=True, exist_ok=True)
     if options.stage == "features":
         for name in options.data or DATA:

@@ -41,7 +41,7 @@ from sklearn.svm import SVC
 
 from cclp.data.load import load
 from cclp.experiments.aggregate import percent
-from cclp.files import check_marks, write_between, write_json
+from cclp.files import marked_page, write_between, write_json
 from cclp.runs.record import read_json
 from cclp.sklearn import CCLPClassifier, GraphLabelPropagation
 from cclp.training.machine import environment
@@ -298,15 +298,10 @@ def main() -> None:
     )
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all if there is none")
     parser.add_argument("--out", type=Path, default=Path("results/estimator"), help="folder")
-    parser.add_argument("--docs", type=Path, help="put the tables into this file")
+    parser.add_argument("--docs", type=marked_page(MARKS), help="put the tables into this file")
     parser.add_argument("--only", action="append", default=[], help="these models, of small data")
     options = parser.parse_args()
     ONLY.update(options.only)
-    if options.docs:
-        try:
-            check_marks(options.docs, MARKS)
-        except ValueError as error:
-            parser.error(f"--docs: {error}")
     warnings.filterwarnings("ignore", category=FutureWarning)  # SVC(probability=True)
     warnings.filterwarnings("ignore", message=".*(converge|max_iter|graph is poor|different units)")
     options.out.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from sklearn.semi_supervised import LabelSpreading
 
 from benchmarks.estimator import few_labels, kilobytes
 from cclp.data.load import load
-from cclp.files import check_marks, write_between, write_json
+from cclp.files import marked_page, write_between, write_json
 from cclp.pseudo_labels.graph import NeighbourGraph
 from cclp.pseudo_labels.propagation import Propagation
 from cclp.runs.record import read_json
@@ -215,14 +215,9 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("CCLP_DATA"))
     parser.add_argument("--cache", type=Path, default=Path("build/neighbours"))
     parser.add_argument("--out", type=Path, default=Path("results/graph"), help="folder")
-    parser.add_argument("--docs", type=Path, help="put the tables into this file")
+    parser.add_argument("--docs", type=marked_page(MARKS), help="put the tables into this file")
     options = parser.parse_args()
     options.data_dir = None if options.data_dir is None else Path(options.data_dir)
-    if options.docs:
-        try:
-            check_marks(options.docs, MARKS)
-        except ValueError as error:
-            parser.error(f"--docs: {error}")
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.parts or names:
         path = options.out / f"{name}.json"

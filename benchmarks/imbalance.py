@@ -27,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cclp.experiments.aggregate import percent
-from cclp.files import check_marks, write_between, write_json
+from cclp.files import marked_page, write_between, write_json
 from cclp.sklearn import CCLPClassifier
 from cclp.training.machine import environment
 
@@ -150,11 +150,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
-    parser.add_argument("--docs", type=Path, help="put the table into this page")
+    parser.add_argument("--docs", type=marked_page(MARKS), help="put the table into this page")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
-    if options.docs:
-        check_marks(options.docs, MARKS)
     rows = measure(options.seeds)
     print(table(rows))
     if options.out:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from playwright.sync_api import Browser
 
-from cclp.files import check_marks, write_between, write_json
+from cclp.files import marked_page, write_between, write_json
 from cclp.training.machine import environment
 from tests.browser import chromium, server
 
@@ -86,14 +86,9 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
-    parser.add_argument("--docs", type=Path, help="put the table into this file")
+    parser.add_argument("--docs", type=marked_page(MARKS), help="put the table into this file")
     parser.add_argument("--frames", type=int, default=300, help="for each number of points")
     options = parser.parse_args()
-    if options.docs:
-        try:
-            check_marks(options.docs, MARKS)
-        except ValueError as error:
-            parser.error(f"--docs: {error}")
     result: dict[str, Any] = {
         "command": f"python -m benchmarks.lab --frames {options.frames}",
         "settings": {"layout": "moons", "noise": 0.05, "chain_steps": 10},

@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import cclp
 from cclp.experiments.overhead import CLASSES, best_of, embeddings
-from cclp.files import check_marks, write_between, write_json
+from cclp.files import marked_page, write_between, write_json
 from cclp.training.machine import processor
 
 FEATURES, CHAIN_STEPS = 128, 3
@@ -170,15 +170,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
-    parser.add_argument("--docs", type=Path, help="put the table into this file")
+    parser.add_argument("--docs", type=marked_page(MARKS), help="put the table into this file")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for PyTorch")
     parser.add_argument("--seconds", type=float, default=60, help="for each size")
     options = parser.parse_args()
-    if options.docs:
-        try:
-            check_marks(options.docs, MARKS)
-        except ValueError as error:
-            parser.error(f"--docs: {error}")
     torch.set_num_threads(options.threads)
     result = {
         "command": f"benchmarks/loss.py --threads {options.threads} --seconds {options.seconds:g}",

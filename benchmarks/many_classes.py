@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from cclp.experiments.aggregate import percent
-from cclp.files import check_marks, write_between, write_json
+from cclp.files import marked_page, write_between, write_json
 from cclp.runs.record import read_json
 from cclp.sklearn import CCLPClassifier
 from cclp.training.machine import environment
@@ -83,13 +83,8 @@ def main() -> None:
     parser.add_argument("--classes", type=int, choices=SAMPLES, action="append", help="only these")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("results/many-classes.json"))
-    parser.add_argument("--docs", type=Path, help="put the table into this page")
+    parser.add_argument("--docs", type=marked_page(MARKS), help="put the table into this page")
     options = parser.parse_args()
-    if options.docs:
-        try:
-            check_marks(options.docs, MARKS)
-        except ValueError as error:
-            parser.error(f"--docs: {error}")
     rows: list[Row] = []
     if options.out.exists():
         rows = read_json(options.out.parent, options.out.name)["rows"]

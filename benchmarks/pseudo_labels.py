@@ -17,7 +17,7 @@ import torch
 
 from cclp.data.load import load
 from cclp.data.splits import make_split
-from cclp.files import check_marks, write_between, write_json
+from cclp.files import marked_page, write_between, write_json
 from cclp.pseudo_labels.features import make_features
 from cclp.pseudo_labels.graph import LabelGraph
 from cclp.training.machine import environment
@@ -90,14 +90,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
-    parser.add_argument("--docs", type=Path, help="put the table into this page")
+    parser.add_argument("--docs", type=marked_page(MARKS), help="put the table into this page")
     parser.add_argument("--data", choices=[*LABELS, "digits"], action="append", help="only these")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("CCLP_DATA"))
     parser.add_argument("--cache", type=Path, default=Path("build/neighbours"))
     options = parser.parse_args()
-    if options.docs:
-        check_marks(options.docs, MARKS)
     rows = []
     for name in options.data or LABELS:
         labels = LABELS.get(name, 100)

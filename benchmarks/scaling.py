@@ -23,7 +23,7 @@ from torch.multiprocessing.spawn import spawn
 
 import cclp
 from cclp.experiments.overhead import CLASSES, embeddings
-from cclp.files import check_marks, write_between, write_json
+from cclp.files import marked_page, write_between, write_json
 
 MARKS = "<!-- benchmarks/scaling.py writes from here -->", "<!-- to here: scaling -->"
 PROCESSES = (1, 2, 4)
@@ -205,10 +205,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
-    parser.add_argument("--docs", type=Path, help="put the tables into this page")
+    parser.add_argument("--docs", type=marked_page(MARKS), help="put the tables into this page")
     options = parser.parse_args()
-    if options.docs:
-        check_marks(options.docs, MARKS)
     from cclp.training.machine import environment  # not in the measured processes
 
     result = measure(PROCESSES, SAMPLES, ALONE, TURNS)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cclp.files import check_marks, write_between, write_json
+from cclp.files import marked_page, write_between, write_json
 from cclp.runs.start import train
 from cclp.training.config import Config
 from cclp.training.machine import environment
@@ -97,10 +97,8 @@ def main() -> None:
     )
     parser.add_argument("--max-steps", type=int, default=20_000)
     parser.add_argument("--out", type=Path, default=Path("results/soak.json"))
-    parser.add_argument("--docs", type=Path, help="put the table into this page")
+    parser.add_argument("--docs", type=marked_page(MARKS), help="put the table into this page")
     options = parser.parse_args()
-    if options.docs:
-        check_marks(options.docs, MARKS)
     begun = time.monotonic()
     samples = soak(options.max_steps)
     record = {

@@ -32,7 +32,7 @@ from cclp.data.user.images import decode_all
 from cclp.data.user.load import load_user_data
 from cclp.data.user.tables import encode, fit_columns
 from cclp.experiments.folder import read_results
-from cclp.files import check_marks, write_between, write_json
+from cclp.files import marked_page, write_between, write_json
 from cclp.pseudo_labels.features import read_features
 from cclp.report.experiment import make_experiment_page
 from cclp.report.page import make_report
@@ -255,10 +255,8 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=10_000)
     parser.add_argument("--only", action="append", help="this kind; the others stay as recorded")
     parser.add_argument("--out", type=Path, default=Path("results/fuzz.json"))
-    parser.add_argument("--docs", type=Path, help="put the table into this page")
+    parser.add_argument("--docs", type=marked_page(MARKS), help="put the table into this page")
     options = parser.parse_args()
-    if options.docs:
-        check_marks(options.docs, MARKS)
     kept = json.loads(options.out.read_bytes())["kinds"] if options.only else {}
     with tempfile.TemporaryDirectory() as folder:
         targets = make_targets(Path(folder))

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,19 @@ def check_marks(path: Path, marks: tuple[str, str]) -> None:
     text = path.read_text("utf-8") if path.is_file() else ""
     if not 0 <= text.find(marks[0]) < text.find(marks[1]):
         raise ValueError(f"{path} must hold {marks[0]!r}, then {marks[1]!r}")
+
+
+def marked_page(marks: tuple[str, str]) -> Callable[[str], Path]:
+    """The type of a command's argument: a page that holds these marks."""
+
+    def read(name: str) -> Path:
+        try:
+            check_marks(Path(name), marks)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+        return Path(name)
+
+    return read
 
 
 def write_between(path: Path, marks: tuple[str, str], text: str) -> None:
