@@ -5,6 +5,8 @@ Parts, each kept in a file of its own and resumed:
 - mnist, fashion_mnist, cifar10, digits: transductive accuracy of ``GraphLabelPropagation`` on all
   images, training and test, over random draws of 1 to 160 labels a class (the published data are
   needed, see ``cclp data fetch``; digits are bundled);
+- cifar10_features: the same of 20,000 images by features of a network trained on ImageNet, made by
+  ``python -m benchmarks.embeddings features --data cifar10``;
 - seconds: MNIST, 70,000 images from raw pixels to classes, by HOG and by HOG and IDM;
 - scale: a mixture of 10 Gaussians in 384 dimensions, more and more samples, beside scikit-learn's
   LabelSpreading and, if it is installed, graphlearning's Poisson learning.
@@ -36,6 +38,8 @@ from cclp.training.machine import environment
 Result = dict[str, Any]
 Save = Callable[[], None]
 MARKS = "<!-- benchmarks/graph.py writes from here -->", "<!-- to here: graph -->"
+FEATURES = "cifar10_features"
+DATA = ("mnist", "fashion_mnist", "cifar10", FEATURES, "digits")
 RATES = (1, 2, 3, 4, 5, 10, 40, 160)
 # PoissonMBO of jwcalder/GraphLearning, mean of 100 draws, told the true class sizes
 PUBLISHED = {
@@ -52,10 +56,15 @@ SIZES = {
 
 def accuracy(name: str, options: argparse.Namespace, found: Result, save: Save) -> None:
     """The part of a data set: accuracies by labels a class, one for each draw."""
-    data = load(name, options.data_dir if name != "digits" else None)
-    x, y = (np.concatenate(both) for both in (
-        (data.train_x, data.test_x), (data.train_y, data.test_y)
-    ))  # fmt: skip
+    if name == FEATURES:
+        arrays = np.load(options.features)
+        x, y = arrays["x"] / np.linalg.norm(arrays["x"], axis=1, keepdims=True), arrays["y"]
+    else:
+        data = load(name, options.data_dir if name != "digits" else None)
+        x, y = (np.concatenate(both) for both in (
+            (data.train_x, data.test_x), (data.train_y, data.test_y)
+        ))  # fmt: skip
+    num_classes = int(y.max()) + 1
     graph = NeighbourGraph(x, cache=options.cache)
     found["samples"] = len(y)
     for rate in RATES:
@@ -67,7 +76,7 @@ def accuracy(name: str, options: argparse.Namespace, found: Result, save: Save) 
             begun = time.perf_counter()
             W = graph.joined(few)
             assert W is not None
-            classes = Propagation(W, graph.place, few, data.num_classes).classes()
+            classes = Propagation(W, graph.place, few, num_classes).classes()
             right = (classes[graph.place].argmax(1) == y)[few < 0].mean()
             accuracies.append(float(right))
             seconds = time.perf_counter() - begun
@@ -158,7 +167,7 @@ def markdown(parts: dict[str, Result]) -> str:
         "| transductive accuracy, % | " + " | ".join(map(str, RATES)) + " |",
         "|---|" + "---|" * len(RATES),
     ]
-    for name in ("mnist", "fashion_mnist", "cifar10", "digits"):
+    for name in DATA:
         if name not in parts:
             continue
         rows = parts[name]["accuracy"]
@@ -208,11 +217,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = ("mnist", "fashion_mnist", "cifar10", "digits", "seconds", "scale")
+    names = (*DATA, "seconds", "scale")
     parser.add_argument("parts", nargs="*", choices=[[], *names], help="all if there is none")
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--most", type=int, default=1_000_000, help="samples of the scale part")
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("CCLP_DATA"))
+    made = Path("build/embeddings/cifar10.npz")
+    parser.add_argument("--features", type=Path, default=made, help=f"of {FEATURES}")
     parser.add_argument("--cache", type=Path, default=Path("build/neighbours"))
     parser.add_argument("--out", type=Path, default=Path("results/graph"), help="folder")
     parser.add_argument("--docs", type=marked_page(MARKS), help="put the tables into this file")
