@@ -151,7 +151,7 @@ def vote(
         y: classes, (N,), −1 where there is no label.
     """
     num_classes = graph.shape[1]
-    points = points / (np.sqrt(points.var(0).mean()) or 1)  # usual regularisation is usual then
+    points = unit_variance(points)
     opinions = teach(x, points, y, num_classes)
     asked = np.ones(len(left_out.samples), bool)  # labels that all of them were tested on
     for opinion in opinions.values():
@@ -170,6 +170,12 @@ def vote(
         votes = settle(votes, points)
     best = correct[max(weights, key=lambda name: weights[name])]
     return Vote(votes, LeaveOneOut.of(best, y[rows]), weights)
+
+
+def unit_variance(points: Points) -> Points:
+    """All features by one factor: then the usual regularisation is a usual one."""
+    scale = np.sqrt(points.var(0).mean())
+    return points / (scale if scale > 0 else 1)
 
 
 def settle(votes: NDArray[np.float32], points: Points) -> NDArray[np.float32]:
