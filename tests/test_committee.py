@@ -100,6 +100,9 @@ def test_what_teachers_agree_about_settles_the_rest() -> None:
     np.testing.assert_array_equal(found[[3, 7]], [[1, 0], [0, 1]])
     rest = [0, 1, 2, 4, 5, 6]
     np.testing.assert_array_equal(found[rest], votes[rest])
+    one = settle(votes[:7].copy(), points[:7])
+    np.testing.assert_array_equal(one.argmax(1), [0, 0, 0, 0, 1, 1, 1])
+    np.testing.assert_array_equal(settle(found.copy(), points), found)
     undecided = np.full((8, 2), 0.5, np.float32)
     np.testing.assert_array_equal(settle(undecided.copy(), points), undecided)
 

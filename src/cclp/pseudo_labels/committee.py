@@ -63,6 +63,20 @@ def balanced_svc(x: NDArray[Any], y: Classes) -> SVC:
     return SVC(class_weight="balanced").fit(x[some], y[some])
 
 
+def predict_with_margin(model: SVC, x: NDArray[Any]) -> tuple[Classes, Floats]:
+    """Classes, and how far the score of each is above that of the next, (N,)."""
+    scores = model.decision_function(x)
+    if scores.ndim == 1:
+        scores = np.stack([-scores, scores], 1)
+    second, first = np.sort(scores, 1)[:, -2:].T
+    return model.classes_[scores.argmax(1)], first - second
+
+
+def most_certain(margin: Floats, share: float) -> NDArray[np.intp]:
+    """This share of the samples, those with the largest margins."""
+    return (-margin).argsort(kind="stable")[: int(np.ceil(share * len(margin)))]
+
+
 class SelfTrainedLDA:
     """Linear discriminant analysis that learns from its own predictions for all samples.
 
@@ -92,7 +106,7 @@ class SelfTrainedLDA:
 class SelfTrainedSVC:
     """An SVC that learns from its own most certain predictions, a fifth more in each of 5 rounds.
 
-    As many parts of each class are taken: none grows at the expense of another.
+    The same share of each class is taken: none grows at the expense of another.
     """
 
     def __init__(self, samples: Points) -> None:
@@ -102,18 +116,14 @@ class SelfTrainedSVC:
         self.model = balanced_svc(x, y)
         classes = self.model.classes_
         for taken in np.arange(1, SVC_ROUNDS + 1) / SVC_ROUNDS:
-            scores = self.model.decision_function(self.samples)
-            if scores.ndim == 1:
-                scores = np.stack([-scores, scores], 1)
-            said, (second, first) = scores.argmax(1), np.sort(scores, 1)[:, -2:].T
+            said, margin = predict_with_margin(self.model, self.samples)
             certain = []
-            for c in range(len(classes)):
+            for c in classes:
                 members = np.flatnonzero(said == c)
-                order = (second - first)[members].argsort(kind="stable")
-                certain.append(members[order[: int(np.ceil(taken * len(members)))]])
+                certain.append(members[most_certain(margin[members], taken)])
             rows = np.concatenate(certain)
             self.model = SVC(class_weight="balanced").fit(
-                np.concatenate([x, self.samples[rows]]), np.concatenate([y, classes[said[rows]]])
+                np.concatenate([x, self.samples[rows]]), np.concatenate([y, said[rows]])
             )
         return self
 
@@ -179,13 +189,23 @@ def unit_variance(points: Points) -> Points:
 
 
 def settle(votes: NDArray[np.float32], points: Points) -> NDArray[np.float32]:
-    """Samples without nine tenths of the votes for a class get that of an SVC of the others."""
-    agreed = votes.max(1) >= AGREED
-    open_, classes = np.flatnonzero(~agreed), votes.argmax(1)
-    if not len(open_) or len(np.unique(classes[agreed])) < 2:
+    """Samples without nine tenths of the votes for a class get that of an SVC of the others.
+
+    First the half that it is most certain about, then, by an SVC of these too, the rest.
+    """
+    settled, classes = votes.max(1) >= AGREED, votes.argmax(1)
+    if len(np.unique(classes[settled])) < 2:
         return votes
-    found = balanced_svc(points[agreed], classes[agreed]).predict(points[open_])
-    votes[open_] = np.eye(votes.shape[1], dtype=votes.dtype)[found]
+    for share in (0.5, 1):
+        rows = np.flatnonzero(~settled)
+        if not len(rows):
+            break
+        said, margin = predict_with_margin(
+            balanced_svc(points[settled], classes[settled]), points[rows]
+        )
+        chosen = most_certain(margin, share)
+        classes[rows[chosen]], settled[rows[chosen]] = said[chosen], True
+        votes[rows[chosen]] = np.eye(votes.shape[1], dtype=votes.dtype)[said[chosen]]
     return votes
 
 
