@@ -82,7 +82,7 @@ def measure(X: Array, y: Array, labels: int, seed: int) -> dict[str, float]:
     classes = {"graph": graph.propagate()}
     points = graph.neighbours.points[graph.neighbours.place]
     for name, opinion in teach(X, unit_variance(points), few, num_classes).items():
-        classes[name] = np.eye(num_classes, dtype=np.float32)[opinion.classes]
+        classes[name] = np.eye(num_classes, dtype=np.float32)[opinion.classes()]
     classes["vote"] = vote(classes["graph"].copy(), graph.left_out, X, points, few).labels
     errors = {name: float((said.argmax(1) != y)[few < 0].mean()) for name, said in classes.items()}
     A = StandardScaler().fit_transform(X)

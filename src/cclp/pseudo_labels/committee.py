@@ -1,25 +1,27 @@
 """A committee of teachers: label propagation and four simple classifiers.
 
 Where classes are clusters the graph is best, and with very few labels nearly always. Where they are
-not, a linear model, a discriminant, an SVC or a forest may be. Which it is, labels that were left
+not, a linear model, a discriminant, an SVC or trees may be. Which it is, labels that were left
 out tell: pseudo-labels are the vote of all, with weights by how well each predicts them. Samples
 about which they disagree are decided by what they agree about.
 """
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut
 
 FEW_LABELS = 5.0  # of each class: with so many the graph is trusted as the classifiers together
+LEAST_WEIGHT = 0.01
 AGREED = 0.9  # share of the votes that settles the class of a sample
 FOLDS = 10
 MOST_VALUES = 20_000  # labels times classes that the classifiers learn from
@@ -35,11 +37,14 @@ Points = NDArray[np.float32]
 
 
 class Opinion(NamedTuple):
-    """Of a classifier: classes of all samples, and of each label by a model that has not seen it,
-    −1 elsewhere; each (N,).
+    """Of a classifier.
+
+    Attributes:
+        classes: a function that predicts those of all samples, (N,): of many it takes a while.
+        left_out: the class of each label by a model that has not seen it, −1 elsewhere, (N,).
     """
 
-    classes: Classes
+    classes: Callable[[], Classes]
     left_out: Classes
 
 
@@ -142,8 +147,8 @@ def classifiers(points: Points) -> dict[str, Callable[[], Any]]:
         "logistic_regression": lambda: LogisticRegression(max_iter=200, class_weight="balanced"),
         "self_trained_lda": lambda: SelfTrainedLDA(points),
         "self_trained_svc": lambda: SelfTrainedSVC(points),
-        "random_forest": lambda: RandomForestClassifier(
-            TREES, class_weight="balanced", oob_score=True, random_state=0
+        "extra_trees": lambda: ExtraTreesClassifier(
+            TREES, class_weight="balanced", bootstrap=True, oob_score=True, random_state=0
         ),
     }
 
@@ -156,7 +161,7 @@ def vote(
     Args:
         graph: classes of the samples by label propagation, (N, C).
         left_out: labels that it was tested on.
-        x: samples, (N, F): forests do not ask for units.
+        x: samples, (N, F): trees do not ask for units.
         points: features whose distances mean something, (N, D).
         y: classes, (N,), −1 where there is no label.
     """
@@ -173,7 +178,8 @@ def vote(
     weights = committee_weights(correct, y[rows], counts)
     votes = weights["graph"] * graph
     for name, opinion in opinions.items():
-        votes[np.arange(len(y)), opinion.classes] += weights[name]
+        if weights[name]:
+            votes[np.arange(len(y)), opinion.classes()] += weights[name]
     known = np.flatnonzero(y >= 0)
     votes[known] = graph[known]
     if opinions:
@@ -213,13 +219,13 @@ def teach(x: NDArray[Any], points: Points, y: Classes, num_classes: int) -> dict
     """What every classifier says about all samples, and about each label without having seen it.
 
     Args:
-        x: samples, (N, F): forests do not ask for units.
+        x: samples, (N, F): trees do not ask for units.
         points: features whose distances mean something, of about unit variance, (N, D).
         y: classes, (N,), −1 where there is no label.
         num_classes: C.
 
     Returns:
-        By name; labels are predicted out of fold, by a forest out of bag. Empty if there are too
+        By name; labels are predicted out of fold, by trees out of bag. Empty if there are too
         many classes.
     """
     known = _some_of_each_class(y, MOST_VALUES // num_classes)
@@ -227,17 +233,17 @@ def teach(x: NDArray[Any], points: Points, y: Classes, num_classes: int) -> dict
         return {}
     found = {}
     for name, make in classifiers(points).items():
-        inputs = x if name == "random_forest" else points
+        inputs = x if name == "extra_trees" else points
         left_out = np.full(len(y), -1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # no out-of-bag vote for a few, no convergence
             model = make().fit(inputs[known], y[known])
-            if name == "random_forest":
+            if name == "extra_trees":
                 votes = np.nan_to_num(model.oob_decision_function_)
                 left_out[known] = np.where(votes.any(1), model.classes_[votes.argmax(1)], -1)
             else:
                 left_out[known] = out_of_fold(make, inputs[known], y[known])
-        found[name] = Opinion(model.predict(inputs), left_out)
+        found[name] = Opinion(partial(model.predict, inputs), left_out)
     return found
 
 
@@ -297,7 +303,7 @@ def committee_weights(
 
     The prior odds of the graph against all classifiers together are (5 / labels of a class)²: with
     few labels a test says little, and the graph, which has seen all samples, is nearly always best.
-    They are multiplied by the likelihoods of left-out labels.
+    They are multiplied by the likelihoods of left-out labels. What is below 1 % then is zero.
 
     Args:
         correct: by teacher: whether each tested label was predicted right, (T,).
@@ -310,4 +316,5 @@ def committee_weights(
     prior = np.array([(FEW_LABELS / per_class) ** 2, *[1 / max(1, others)] * others])
     evidence = np.array([log_evidence(correct[name], y, len(counts)) for name in names])
     weights = prior * np.exp(evidence - evidence.max())
+    weights[weights < LEAST_WEIGHT * weights.sum()] = 0
     return dict(zip(names, (weights / weights.sum()).tolist(), strict=True))
