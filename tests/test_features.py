@@ -137,6 +137,22 @@ def test_units_do_not_matter_however_small_or_large() -> None:
         np.testing.assert_array_equal(make_features(unit * X), make_features(X))
 
 
+def test_very_many_features_keep_their_distances() -> None:
+    """By a randomised solver, the same each time: the covariance of 2,500 would take a while."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 20)) @ rng.normal(size=(20, 2500)) + 0.1 * rng.normal(
+        size=(300, 2500)
+    )
+    first, second = make_features(X), make_features(X)
+    np.testing.assert_array_equal(first, second)
+    assert first.shape == (300, 64)
+    scale = np.linalg.norm(X[0] - X[1]) / np.linalg.norm(first[0] - first[1])
+    for i, j in ((2, 3), (4, 100), (200, 299)):
+        assert np.linalg.norm(first[i] - first[j]) * scale == pytest.approx(
+            np.linalg.norm(X[i] - X[j]), rel=0.01
+        )
+
+
 def test_many_features_become_components() -> None:
     x = np.random.default_rng(0).normal(size=(200, 3, 8, 8))
     assert make_features(x).shape == (200, 64)

@@ -27,6 +27,7 @@ ORIENTATIONS = 8  # of an edge, without a sign
 CELL, STRIDE = 5, 2  # pixels
 HOG_RESOLUTION = 1e-4
 _BATCH, _BATCH_VALUES = 500, 2_000_000
+EXACT_PCA_VALUES = 2_000  # of more the covariance takes minutes, and memory by their square
 PCA_SAMPLES = 10_000  # enough for the components, and of histograms no more are held at a time
 
 
@@ -132,7 +133,8 @@ def _deviations(x: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float64]
 
 def _components(centred: NDArray[Any]) -> NDArray[np.float32]:
     """At most 64 principal directions, (values, components)."""
-    found = PCA(min(MAX_FEATURES, *centred.shape), svd_solver="covariance_eigh").fit(
+    solver = "covariance_eigh" if centred.shape[1] <= EXACT_PCA_VALUES else "randomized"
+    found = PCA(min(MAX_FEATURES, *centred.shape), svd_solver=solver, random_state=0).fit(
         centred.astype(np.float32)
     )
     return np.ascontiguousarray(found.components_.T, np.float32)
