@@ -8,6 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
 from cclp.data.splits import make_split
+from cclp.pseudo_labels import committee
 from cclp.pseudo_labels.committee import (
     SelfTrainedLDA,
     SelfTrainedSVC,
@@ -16,8 +17,10 @@ from cclp.pseudo_labels.committee import (
     out_of_fold,
     settle,
     teach,
+    vote,
 )
 from cclp.pseudo_labels.labeler import Labeler
+from cclp.pseudo_labels.leave_one_out import LeftOut
 from cclp.pseudo_labels.schedule import PseudoLabelSchedule
 
 YES, NO = np.ones(20, bool), np.zeros(20, bool)
@@ -122,6 +125,18 @@ def test_a_rare_class_is_never_lost() -> None:
     assert teach(X, X, y, 2)["logistic_regression"].classes()[0] == 1
 
 
+def test_classifiers_of_few_labels_do_not_outvote_a_graph_of_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 50 labels a class they learn from two: what they say counts as that of two."""
+    monkeypatch.setattr(committee, "MOST_VALUES", 18)
+    X, truth = blobs()
+    y = np.where(np.arange(200) < 150, truth, -1)
+    left_out = LeftOut(np.arange(150), np.ones(150, bool))
+    weights = vote(np.eye(3, dtype=np.float32)[truth], left_out, X, X, y).weights
+    assert weights["graph"] > 0.8  # prior odds (5 / 2)²
+
+
 def test_evidence_counts_classes_the_same() -> None:
     assert log_evidence(YES, Y, 2) > log_evidence(NO, Y, 2)
     assert log_evidence(np.array([], bool), np.array([], int), 2) == 0
@@ -153,8 +168,8 @@ def test_where_classes_are_no_clusters_the_classifiers_teach() -> None:
     y = (X @ rng.normal(size=12) > 0).astype(int)
     split = make_split(y, 60, 0, seed=0)
     plain, voted = (
-        Labeler(X, y, split, 2, PseudoLabelSchedule(10), committee=committee).start()
-        for committee in (False, True)
+        Labeler(X, y, split, 2, PseudoLabelSchedule(10), committee=voting).start()
+        for voting in (False, True)
     )
     assert plain.labels is not None
     assert voted.labels is not None

@@ -125,12 +125,36 @@ def test_components_without_a_label_are_joined_to_their_nearest_neighbours() -> 
     np.testing.assert_array_equal(found[20:], 0)
 
 
+def test_labels_arrive_after_several_components() -> None:
+    """Though an outlier has the weakest edges that there are."""
+    rng = np.random.default_rng(0)
+    clusters = [rng.normal(size=(40, 2)) * 0.3 + [x, 0] for x in (0, 1.5, 53, 103, 153, 203)]
+    X = np.concatenate([*clusters, [[0, -60]]])
+    y = np.full(len(X), -1)
+    y[0], y[40] = 0, 1
+    found = propagate(X, y, 2)[:-1].argmax(1).reshape(6, 40)
+    np.testing.assert_array_equal(found[2:], 1)
+    assert (found[0] == 0).mean() > 0.9
+
+
+def test_near_points_far_from_the_others_are_told_apart() -> None:
+    """An unlabeled pair, nearer to the second of two labeled ones by a little."""
+    points = np.array([0, 0.001, 0.003, 0.004, 0.005, 0.006]).reshape(6, 1).repeat(2, 1) + 40
+    cloud = np.random.default_rng(0).normal(size=(50, 2))
+    W = sparse.block_diag([np.array([[0, 1.0], [1, 0]])] * 3 + [np.ones((50, 50))], format="csr")
+    joined = join_components(
+        W, np.concatenate([points, cloud]).astype(np.float32), np.array([0, 5, 6])
+    )
+    assert joined[3, 4] == 1
+    assert joined[1, 2] == 0
+
+
 def test_few_points_of_large_components_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is asked, all are reached in the end; chains of components too, huge values too."""
-    monkeypatch.setattr(components, "_QUERIES", 4)
+    monkeypatch.setattr(components, "_PAIRS", 240)
     monkeypatch.setattr(components, "_BLOCK_VALUES", 90)
     X = np.arange(20)[:, None] * 1e6 + np.arange(3)
-    points = np.stack([X.ravel(), np.full(60, 1e18)], 1).astype(np.float32)
+    points = np.stack([X.ravel(), np.full(60, 1e30)], 1).astype(np.float32)
     blocks = [np.ones((3, 3)) - np.eye(3)] * 20
     W = join_components(sparse.block_diag(blocks, format="csr"), points, np.array([0]))
     assert are_reached(W, np.array([0])).all()

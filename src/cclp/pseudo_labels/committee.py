@@ -26,7 +26,7 @@ AGREED = 0.9  # share of the votes that settles the class of a sample
 FOLDS = 10
 MOST_VALUES = 20_000  # labels times classes that the classifiers learn from
 MOST_SAMPLES = 10_000  # that the discriminant sees
-MOST_SVC_SAMPLES = 1_000  # that an SVC sees: its time grows with the square
+MOST_SVC_SAMPLES = 1_000  # and as many labels, that an SVC sees: its time grows with the square
 LDA_ROUNDS = 3
 SVC_ROUNDS = 5
 TREES = 100
@@ -118,7 +118,8 @@ class SelfTrainedSVC:
         self.samples = _some(samples, MOST_SVC_SAMPLES)
 
     def fit(self, x: NDArray[Any], y: Classes) -> "SelfTrainedSVC":
-        self.model = balanced_svc(x, y)
+        some = _some_of_each_class(y, MOST_SVC_SAMPLES)
+        x, y, self.model = x[some], y[some], balanced_svc(x, y)
         classes = self.model.classes_
         for taken in np.arange(1, SVC_ROUNDS + 1) / SVC_ROUNDS:
             said, margin = predict_with_margin(self.model, self.samples)
@@ -174,7 +175,8 @@ def vote(
     rows = left_out.samples[asked]
     correct = {"graph": left_out.correct[asked]}
     correct |= {name: opinion.left_out[rows] == y[rows] for name, opinion in opinions.items()}
-    counts = np.bincount(y[y >= 0], minlength=num_classes).astype(np.float64)
+    learned = y[taught_labels(y, num_classes)] if opinions else y[y >= 0]
+    counts = np.bincount(learned, minlength=num_classes).astype(np.float64)
     weights = committee_weights(correct, y[rows], counts)
     votes = weights["graph"] * graph
     for name, opinion in opinions.items():
@@ -228,7 +230,7 @@ def teach(x: NDArray[Any], points: Points, y: Classes, num_classes: int) -> dict
         By name; labels are predicted out of fold, by trees out of bag. Empty if there are too
         many classes.
     """
-    known = _some_of_each_class(y, MOST_VALUES // num_classes)
+    known = taught_labels(y, num_classes)
     if len(known) < 2 * num_classes and len(known) < (y >= 0).sum():
         return {}
     found = {}
@@ -245,6 +247,11 @@ def teach(x: NDArray[Any], points: Points, y: Classes, num_classes: int) -> dict
                 left_out[known] = out_of_fold(make, inputs[known], y[known])
         found[name] = Opinion(partial(model.predict, inputs), left_out)
     return found
+
+
+def taught_labels(y: Classes, num_classes: int) -> NDArray[np.intp]:
+    """Labeled samples that the classifiers learn from."""
+    return _some_of_each_class(y, MOST_VALUES // num_classes)
 
 
 def _some_of_each_class(y: Classes, most: int) -> NDArray[np.intp]:
@@ -308,7 +315,7 @@ def committee_weights(
     Args:
         correct: by teacher: whether each tested label was predicted right, (T,).
         y: classes of the tested labels, (T,).
-        counts: of labels by class, (C,).
+        counts: of labels that the classifiers have learned from, by class, (C,).
     """
     names = list(correct)
     per_class = len(counts) / (1 / np.maximum(counts, 1)).sum()  # harmonic: the rare ones decide

@@ -317,7 +317,7 @@ def _warn_of_components(far: NDArray[np.bool_]) -> None:
             f"{far.sum()} of {len(far)} samples are in connected components of the graph that hold "
             "no label: their classes are guesses. Label some of them, or connect them by more "
             "neighbours",
-            stacklevel=5,
+            stacklevel=4,
         )
 
 
