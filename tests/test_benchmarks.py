@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from benchmarks import (
+    committee,
     estimator,
     graph,
     imbalance,
@@ -240,6 +241,24 @@ def test_the_graph_is_measured_draw_by_draw(tmp_path: Path) -> None:
     text = graph.markdown({"digits": found, "scale": {"LabelSpreading, RBF": rows}})
     assert "| digits, mean of 1 draws | 50.0 |" in text
     assert "| LabelSpreading, RBF, fitted exponent | | 1.00 | 2.00 | |" in text
+
+
+@pytest.mark.filterwarnings("ignore:The `probability` parameter", "ignore:.*(converge|invalid value)")
+def test_teachers_are_compared_with_the_best_baseline() -> None:
+    X, y = committee.tables()["iris"](0)
+    errors = committee.measure(X, y, 10, 0)
+    assert errors["vote"] < 0.1
+    assert sum(name.startswith("baseline: LabelSpreading") for name in errors) == 8
+    rows = [
+        {
+            "data": data,
+            "labels": 3,
+            "errors": {"vote": vote, "baseline: a": 0.2, "baseline: b": 0.4},
+        }
+        for data, vote in (("one", 0.1), ("one", 0.1), ("two", 0.8))
+    ]
+    np.testing.assert_allclose(committee.ratios(rows)["vote"], [0.5, 4])
+    assert "| 3 | vote | 1.41 | 1 of 2 | 1 | 4.00 |" in committee.markdown(rows)
 
 
 def test_the_mixture_is_measured_in_a_process_of_its_own() -> None:
