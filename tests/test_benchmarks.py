@@ -243,7 +243,9 @@ def test_the_graph_is_measured_draw_by_draw(tmp_path: Path) -> None:
     assert "| LabelSpreading, RBF, fitted exponent | | 1.00 | 2.00 | |" in text
 
 
-@pytest.mark.filterwarnings("ignore:The `probability` parameter", "ignore:.*(converge|invalid value)")
+@pytest.mark.filterwarnings(
+    "ignore:The `probability` parameter", "ignore:.*(converge|invalid value)"
+)
 def test_teachers_are_compared_with_the_best_baseline() -> None:
     X, y = committee.tables()["iris"](0)
     errors = committee.measure(X, y, 10, 0)

@@ -94,7 +94,9 @@ def _multiply(
         least = _log(H.amin()) + (chain_steps - 1) * _log(G.sum(1).amin()) if visible else -math.inf
         inside = least > math.log(limit)
         if not inside:
-            H.clamp_min_(torch.finfo(H.dtype).tiny)  # denormal numbers are slow
+            # Products of denormal numbers take a hundred times as long.
+            H.clamp_min_(torch.finfo(H.dtype).tiny)
+            torch.threshold_(G, torch.finfo(G.dtype).tiny, 0)
             logits = logits.clone()
             matters = Phi.T @ U > NEGLIGIBLE
         product, factors = None, 0  # while a product of chains is in range, one logarithm does
