@@ -134,7 +134,7 @@ def test_classifiers_of_few_labels_do_not_outvote_a_graph_of_many(
     y = np.where(np.arange(200) < 150, truth, -1)
     left_out = LeftOut(np.arange(150), np.ones(150, bool))
     weights = vote(np.eye(3, dtype=np.float32)[truth], left_out, X, X, y).weights
-    assert weights["graph"] > 0.8  # prior odds (5 / 2)²
+    assert weights["graph"] > 0.8  # prior odds (7 / 2)⁴
 
 
 def test_evidence_counts_classes_the_same() -> None:
@@ -151,10 +151,10 @@ def test_evidence_counts_classes_the_same() -> None:
 def test_weights_follow_evidence_and_the_number_of_labels() -> None:
     equal = {"graph": YES, "svc": YES}
     few, many = (committee_weights(equal, Y, np.full(2, n)) for n in (1.0, 70.0))
-    assert few["graph"] == pytest.approx(25 / 26)  # prior odds (5 / 1)²
-    assert many == {"graph": 0.0, "svc": 1.0}  # (5 / 70)² is below 1 %
+    assert few["graph"] == pytest.approx(1)  # prior odds (7 / 1)⁴: below 1 % is nothing
+    assert many == {"graph": 0.0, "svc": 1.0}  # (7 / 70)⁴ is below 1 %
     some = committee_weights(equal, Y, np.full(2, 10.0))
-    assert some["graph"] == pytest.approx(0.25 / 1.25)
+    assert some["graph"] == pytest.approx(0.7**4 / (1 + 0.7**4))
     better = committee_weights({"graph": NO, "svc": YES}, Y, np.full(2, 10.0))
     assert better == {"graph": 0.0, "svc": 1.0}  # below 1 % is nothing
     assert sum(better.values()) == pytest.approx(1)

@@ -20,7 +20,7 @@ from sklearn.svm import SVC
 
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut
 
-FEW_LABELS = 5.0  # of each class: with so many the graph is trusted as the classifiers together
+FEW_LABELS = 7.0  # of each class: with so many the graph is trusted as the classifiers together
 LEAST_WEIGHT = 0.01
 AGREED = 0.9  # share of the votes that settles the class of a sample
 FOLDS = 10
@@ -308,7 +308,7 @@ def committee_weights(
 ) -> dict[str, float]:
     """Posterior probabilities of the teachers, the first of which is the graph.
 
-    The prior odds of the graph against all classifiers together are (5 / labels of a class)²: with
+    The prior odds of the graph against all classifiers together are (7 / labels of a class)⁴: with
     few labels a test says little, and the graph, which has seen all samples, is nearly always best.
     They are multiplied by the likelihoods of left-out labels. What is below 1 % then is zero.
 
@@ -320,7 +320,7 @@ def committee_weights(
     names = list(correct)
     per_class = len(counts) / (1 / np.maximum(counts, 1)).sum()  # harmonic: the rare ones decide
     others = len(names) - 1
-    prior = np.array([(FEW_LABELS / per_class) ** 2, *[1 / max(1, others)] * others])
+    prior = np.array([(FEW_LABELS / per_class) ** 4, *[1 / max(1, others)] * others])
     evidence = np.array([log_evidence(correct[name], y, len(counts)) for name in names])
     weights = prior * np.exp(evidence - evidence.max())
     weights[weights < LEAST_WEIGHT * weights.sum()] = 0
