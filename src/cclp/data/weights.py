@@ -11,6 +11,8 @@ from cclp.data.splits import Indices
 
 Floats = NDArray[np.float64]
 BALANCED = "balanced"
+ESTIMATE, LABELS, EQUAL = PRIORS = ("estimate", "labels", "equal")
+EXTRA_LABELS = 5  # of each class: a few labels say little about how large the classes are
 _SUM_TOLERANCE = 1e-6
 
 
@@ -31,7 +33,7 @@ def label_weights(
     labels: Indices,
     classes: Sequence[Hashable],
     class_weight: str | Mapping[Any, float] | None = None,
-    class_prior: Mapping[Any, float] | None = None,
+    class_prior: str | Mapping[Any, float] | None = None,
     sample_weight: Floats | None = None,
 ) -> LabelWeights | None:
     """Weights as scikit-learn means them: ``class_weight[y] * sample_weight`` for each sample.
@@ -45,7 +47,7 @@ def label_weights(
         classes: by what the user calls them.
         class_weight: by class, 1 where a class is left out; or "balanced": in inverse proportion
             to the number of labels.
-        class_prior: shares of the classes among all samples, by class.
+        class_prior: shares of the classes among all samples, by class; a word is of no effect here.
         sample_weight: of the labeled samples, (N_L,).
 
     Returns:
@@ -59,11 +61,13 @@ def label_weights(
         LabelWeights(samples=array([0.66666667, 0.66666667, 0.66666667, 2.        ]), \
 shares=array([0.75, 0.25]))
     """
-    if class_weight is None and class_prior is None and sample_weight is None:
+    check_class_prior(class_prior)
+    known = class_prior if isinstance(class_prior, Mapping) else None
+    if class_weight is None and known is None and sample_weight is None:
         return None
     own = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, np.float64)
     counts = np.bincount(labels, minlength=len(classes))
-    shares = class_shares(class_prior, classes)
+    shares = class_shares(known, classes, counts)
     if class_weight is None:
         of_class = 1 / np.maximum(counts, 1)
     else:
@@ -81,16 +85,25 @@ shares=array([0.75, 0.25]))
 
 
 def class_shares(
-    class_prior: Mapping[Any, float] | None, classes: Sequence[Hashable]
+    class_prior: str | Mapping[Any, float] | None, classes: Sequence[Hashable], counts: Indices
 ) -> Floats | None:
-    """Shares in the order of the classes, (C,).
+    """Shares of the classes in their order, (C,); None: they are to be estimated.
+
+    Args:
+        class_prior: shares by class; "labels": as frequent as their labels, and 5 more of each;
+            "equal"; "estimate" or None.
+        classes: by what the user calls them.
+        counts: of the labels of each class, (C,).
 
     Raises:
         TypeError, ValueError: for shares that cannot be.
     """
     check_class_prior(class_prior)
-    if class_prior is None:
+    if class_prior is None or class_prior == ESTIMATE:
         return None
+    if isinstance(class_prior, str):
+        given = counts + EXTRA_LABELS if class_prior == LABELS else np.ones(len(classes))
+        return np.asarray(given / given.sum(), np.float64)
     return _by_class("class_prior", class_prior, classes, missing=None)
 
 
@@ -108,15 +121,17 @@ def check_class_weight(weight: Any) -> None:
 
 
 def check_class_prior(prior: Any) -> None:
-    """Must be shares by class, above 0, that sum to one, or None.
+    """Must be shares by class, above 0, that sum to one, a word for how to find them, or None.
 
     Raises:
         TypeError, ValueError: if not.
     """
-    if prior is None:
+    if prior is None or (isinstance(prior, str) and prior in PRIORS):
         return
     if not isinstance(prior, Mapping) or not prior:
-        raise ValueError(f"class_prior must be shares by class, got {prior!r}")
+        raise ValueError(
+            f"class_prior must be shares by class, or one of {', '.join(PRIORS)}, got {prior!r}"
+        )
     for name, value in prior.items():
         check_number(f"class_prior of {name!r}", value, above=0)
     total = float(sum(prior.values()))

@@ -23,8 +23,9 @@ from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut
 FEW_LABELS = 7.0  # of each class: with so many the graph is trusted as the classifiers together
 LEAST_WEIGHT = 0.01
 AGREED = 0.9  # share of the votes that settles the class of a sample
-FOLDS = 10
-MOST_VALUES = 20_000  # labels times classes that the classifiers learn from
+FOLDS, FEW_FOLDS = 10, 3
+FEW_VALUES = 20_000  # labels times classes up to which all teach, and are tested in 10 folds
+MOST_VALUES = 1_000_000  # and up to which the discriminant learns
 MOST_SAMPLES = 10_000  # that the discriminant sees
 MOST_SVC_SAMPLES = 1_000  # and as many labels, that an SVC sees: its time grows with the square
 LDA_ROUNDS = 3
@@ -142,8 +143,15 @@ def _some(samples: Points, most: int) -> Points:
     return samples[np.sort(order[:most])]
 
 
-def classifiers(points: Points) -> dict[str, Callable[[], Any]]:
-    """Those that learn from labels; every class counts the same in them."""
+def classifiers(points: Points, values: int) -> dict[str, Callable[[], Any]]:
+    """Those that learn from labels; every class counts the same in them.
+
+    Args:
+        points: features of all samples.
+        values: labels times classes; of many, the discriminant alone is quick enough.
+    """
+    if values > FEW_VALUES:
+        return {"self_trained_lda": lambda: SelfTrainedLDA(points)}
     return {
         "logistic_regression": lambda: LogisticRegression(max_iter=200, class_weight="balanced"),
         "self_trained_lda": lambda: SelfTrainedLDA(points),
@@ -234,7 +242,9 @@ def teach(x: NDArray[Any], points: Points, y: Classes, num_classes: int) -> dict
     if len(known) < 2 * num_classes and len(known) < (y >= 0).sum():
         return {}
     found = {}
-    for name, make in classifiers(points).items():
+    values = len(known) * num_classes
+    folds = FOLDS if values <= FEW_VALUES else FEW_FOLDS
+    for name, make in classifiers(points, values).items():
         inputs = x if name == "extra_trees" else points
         left_out = np.full(len(y), -1)
         with warnings.catch_warnings():
@@ -244,7 +254,7 @@ def teach(x: NDArray[Any], points: Points, y: Classes, num_classes: int) -> dict
                 votes = np.nan_to_num(model.oob_decision_function_)
                 left_out[known] = np.where(votes.any(1), model.classes_[votes.argmax(1)], -1)
             else:
-                left_out[known] = out_of_fold(make, inputs[known], y[known])
+                left_out[known] = out_of_fold(make, inputs[known], y[known], folds)
         found[name] = Opinion(partial(model.predict, inputs), left_out)
     return found
 
@@ -264,15 +274,17 @@ def _some_of_each_class(y: Classes, most: int) -> NDArray[np.intp]:
     return np.sort(order)
 
 
-def out_of_fold(make: Callable[[], Any], x: NDArray[Any], y: Classes) -> Classes:
+def out_of_fold(
+    make: Callable[[], Any], x: NDArray[Any], y: Classes, folds: int = FOLDS
+) -> Classes:
     """Every label predicted by a model of the other folds; −1 if they hold a single class.
 
-    Folds are stratified; a class of up to ten labels has one in each at most.
+    Folds are stratified; a class of no more labels than folds has one in each at most.
     """
     fold, rng = np.empty(len(y), np.int64), np.random.default_rng(0)
     for c in np.unique(y):
         members = rng.permutation(np.flatnonzero(y == c))
-        fold[members] = np.arange(len(members)) % FOLDS
+        fold[members] = np.arange(len(members)) % folds
     found = np.full(len(y), -1)
     for k in np.unique(fold):
         rest = fold != k

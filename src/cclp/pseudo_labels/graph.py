@@ -17,11 +17,11 @@ from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut
 from cclp.pseudo_labels.neighbours import CANDIDATES, Images, find_neighbours, take_nearest
 from cclp.pseudo_labels.propagation import Propagation
 from cclp.pseudo_labels.search import nearest
+from cclp.pseudo_labels.shares import estimate_shares
 from cclp.pseudo_labels.solvers import (
     affinity,
     cross_affinity,
     equal_shares,
-    random_walk,
     smooth_predictions,
 )
 
@@ -151,7 +151,8 @@ class LabelGraph:
         num_classes: C.
         cache: folder that keeps neighbours for the next time, whatever the labels are then.
         rows: which N of the samples are meant; None: all.
-        class_prior: shares of the classes among them, (C,), if they are known; None: equal ones.
+        class_prior: shares of the classes among them, (C,), if they are known; None: estimated,
+            see :mod:`.shares`.
         report: shows progress.
 
     Examples:
@@ -178,7 +179,24 @@ class LabelGraph:
         self.y, self.num_classes, self.class_prior = y, num_classes, class_prior
         self.neighbours = NeighbourGraph(x, rows, cache=cache, report=report)
         W, place = self.neighbours.joined(y), self.neighbours.place
-        self.propagation = None if W is None else Propagation(W, place, y, num_classes, class_prior)
+        self.equal = None if W is None else Propagation(W, place, y, num_classes)
+
+    @cached_property
+    def shares(self) -> NDArray[np.float64]:
+        """Of the classes, as they are given or estimated, (C,)."""
+        return self.estimated_shares if self.class_prior is None else self.class_prior
+
+    @cached_property
+    def estimated_shares(self) -> NDArray[np.float64]:
+        """Of the classes, as the graph shows them, (C,)."""
+        return equal_shares(self.num_classes) if self.equal is None else estimate_shares(self.equal)
+
+    @cached_property
+    def propagation(self) -> Propagation | None:
+        """The labels on the graph; None if it has no edges."""
+        if self.equal is None or np.array_equal(self.shares, equal_shares(self.num_classes)):
+            return self.equal
+        return self.equal.with_shares(self.shares)
 
     def propagate(self) -> NDArray[np.float32]:
         """Classes of all samples by the labels alone, (N, C).
@@ -189,10 +207,8 @@ class LabelGraph:
         found = np.empty((len(self.y), self.num_classes), np.float32)
         if self.propagation is not None:
             found[:] = self.propagation.classes()[self.neighbours.place]
-        elif self.class_prior is not None:
-            found[:] = self.class_prior
         else:
-            found[:] = equal_shares(self.num_classes)
+            found[:] = self.shares
         return self._with_labels(found)
 
     def smooth(self, predictions: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -208,11 +224,11 @@ class LabelGraph:
             One-hot, (N, C).
         """
         found = predictions.astype(np.float64)
-        if self.propagation is not None:
+        if self.equal is not None:
             walked = smooth_predictions(
-                random_walk(self.propagation.W),
+                self.equal.walk,
                 found[self.neighbours.first],
-                self.propagation.labels.toarray(),
+                self.equal.labels.toarray(),
             )
             found = walked[self.neighbours.place]
         return self._with_labels(np.eye(found.shape[1], dtype=np.float32)[found.argmax(1)])

@@ -45,6 +45,12 @@ class Propagation:
             return self.class_prior
         return solvers.equal_shares(self.num_classes)
 
+    def with_shares(self, shares: NDArray[np.float64]) -> "Propagation":
+        """The same labels, spread already, with other shares of the classes."""
+        found = Propagation(self.W, self.place, self.y, self.num_classes, shares, self.alpha)
+        found.__dict__ |= {"spread": self.spread, "walk": self.walk, "labels": self.labels}
+        return found
+
     @cached_property
     def labels(self) -> sparse.csc_matrix:
         """How many labels of each class the nodes have, (n, C)."""

@@ -210,7 +210,13 @@ class Run:
             self.split,
             self.data.num_classes,
             schedule,
-            class_prior=class_shares(self.config.class_prior, self.data.spec.classes),
+            class_prior=class_shares(
+                self.config.class_prior,
+                self.data.spec.classes,
+                np.bincount(
+                    self.data.train_y[self.split.labeled], minlength=self.data.num_classes
+                ),
+            ),
             cache=cache_root() / "neighbours",
             what=what,
             report=self.report,

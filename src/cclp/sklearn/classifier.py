@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from cclp.checks import check_choice
-from cclp.data.weights import class_shares, label_weights
+from cclp.data.weights import LABELS, check_class_prior, class_shares, label_weights
 from cclp.methods import make_methods
 from cclp.progress import Reporter, make_reporter
 from cclp.pseudo_labels.features import are_images
@@ -43,7 +43,6 @@ from cclp.training.seeding import own_randomness
 from cclp.training.trainer import Trainer
 
 EVALUATIONS, PATIENCE = 50, 0.2
-EXTRA_LABELS = 5  # of each class: a few labels say little about how large the classes are
 _SAME_NETWORK = "warm_start needs the features, network and method of the last fit"
 
 
@@ -98,9 +97,10 @@ class CCLPClassifier(Predictor):
         for classes of very unequal size. None: every class has the same weight whatever the number
         of its labels, and steps see equal numbers of each.
 
-    class_prior : dict, default=None
-        Shares of the classes among all samples, if they are known and the labels do not show them.
-        Steps then see labeled samples in these proportions, and pseudo-labels have these shares.
+    class_prior : dict or {"estimate", "labels", "equal"}, default="estimate"
+        Shares of the classes among all samples, for the pseudo-labels. "estimate": from the graph,
+        where they differ from equal ones by more than its mistakes. "labels": as frequent as their
+        labels. Pass them if they are known; steps then see labeled samples in these proportions.
 
     max_iter : int, default=None
         Training steps. None: 300; fewer for less than 200 samples, but at least 100; more for over
@@ -206,7 +206,7 @@ class CCLPClassifier(Predictor):
         weight: float | dict[str, float] | None = None,
         similarity: str = "euclidean",
         class_weight: str | dict[Any, float] | None = None,
-        class_prior: dict[Any, float] | None = None,
+        class_prior: str | dict[Any, float] = "estimate",
         max_iter: int | None = None,
         batch_size: tuple[int, int] = (5, 250),
         learning_rate: float = 4e-3,
@@ -275,7 +275,9 @@ class CCLPClassifier(Predictor):
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
         )
-        weighted = any(z is not None for z in (self.class_weight, self.class_prior, sample_weight))
+        check_class_prior(self.class_prior)
+        known = self.class_prior if isinstance(self.class_prior, dict) else None
+        weighted = any(z is not None for z in (self.class_weight, known, sample_weight))
         settings = method_settings(
             self.method, self.weight, self.similarity, self.chain_steps, weighted
         )
@@ -326,10 +328,9 @@ class CCLPClassifier(Predictor):
         callbacks: list[Callback] = [Progress(report, title), history]
         schedule, pseudo_labels = pseudo_label_schedule(trainer), None
         if schedule is not None:
-            prior = class_shares(self.class_prior, classes.tolist())
-            if prior is None and self.class_weight is not None:  # labels come as the samples do
-                counts = np.bincount(y[split.labeled], minlength=len(classes)) + EXTRA_LABELS
-                prior = counts / counts.sum()
+            counts = np.bincount(y[split.labeled], minlength=len(classes))
+            as_labels = self.class_weight is not None and isinstance(self.class_prior, str)
+            prior = class_shares(LABELS if as_labels else self.class_prior, classes.tolist(), counts)
             labeler = Labeler(
                 x,
                 y,

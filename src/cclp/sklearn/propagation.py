@@ -17,6 +17,7 @@ from cclp.pseudo_labels.features import FeatureMap
 from cclp.pseudo_labels.graph import NeighbourGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.pseudo_labels.propagation import Propagation, PropagationMethod
+from cclp.pseudo_labels.shares import estimate_shares
 from cclp.pseudo_labels.solvers import equal_shares, row_normalised
 from cclp.sklearn.base import FLOATS, SemiSupervisedClassifier
 from cclp.sklearn.parameters import sample_shape
@@ -60,9 +61,10 @@ class GraphLabelPropagation(SemiSupervisedClassifier):
         Of images. "idm" compares the nearest ones by HOG again by the image distortion model: more
         accurate for drawings and letters, and minutes for 70,000 images.
 
-    class_prior : dict, default=None
-        Shares of the classes among all samples, if they are known. None: for "mbo" equal ones; for
-        the others no class is scaled.
+    class_prior : dict or {"estimate", "labels", "equal"}, default="estimate"
+        Shares of the classes among all samples. Pass them if they are known. "labels": as frequent
+        as their labels. "estimate": from the graph for "mbo", where they differ from equal ones by
+        more than its mistakes; for the other methods no class is scaled.
 
     memory : str or path-like, default=None
         Folder that keeps neighbours for the next fit on the same samples.
@@ -82,6 +84,9 @@ class GraphLabelPropagation(SemiSupervisedClassifier):
         Class probabilities of each sample of `fit`. Samples in a connected component without a
         label are joined to their nearest neighbours, and half of their probabilities are the
         shares of the classes; with precomputed affinities all of them are.
+
+    class_prior_ : ndarray of shape (n_classes,)
+        Shares of the classes that were used.
 
     leave_one_out_score_ : float
         Accuracy of up to 100 labels, each predicted by the others with method "mbo" (on large
@@ -140,7 +145,7 @@ class GraphLabelPropagation(SemiSupervisedClassifier):
         affinity: str = "knn",
         image_shape: tuple[int, ...] | None = None,
         image_distance: str = "idm",
-        class_prior: dict[Any, float] | None = None,
+        class_prior: str | dict[Any, float] = "estimate",
         memory: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
@@ -177,8 +182,8 @@ class GraphLabelPropagation(SemiSupervisedClassifier):
         self._check_parameters()
         X = self._check_samples(X, reset=True)
         classes, codes = self._encode(X, y)
-        prior = class_shares(self.class_prior, classes.tolist())
-        counts = np.bincount(codes[codes >= 0], minlength=len(classes)).astype(np.float64)
+        counts = np.bincount(codes[codes >= 0], minlength=len(classes))
+        prior = class_shares(self.class_prior, classes.tolist(), counts)
         shares = equal_shares(len(classes)) if prior is None else prior
         graph, (W, place) = None, (None, np.arange(len(codes)))
         if self.affinity == "precomputed":
@@ -199,6 +204,9 @@ class GraphLabelPropagation(SemiSupervisedClassifier):
             nodes, accuracy = counts[None] / counts.sum(), LeaveOneOut(0, 0)
         else:
             propagation = Propagation(W, place, codes, len(classes), prior, self.alpha)
+            if prior is None and self.method == "mbo":
+                shares = estimate_shares(propagation)
+                propagation = propagation.with_shares(shares)
             nodes, accuracy = propagation.distributions(self.method), propagation.leave_one_out()
             far = ~are_reached(W if graph is None else graph.W, place[codes >= 0])
             _warn_of_components(far[place])
@@ -218,7 +226,8 @@ class GraphLabelPropagation(SemiSupervisedClassifier):
             accuracy.correct / accuracy.tested if accuracy.tested else float("nan")
         )
         self.classes_, self.affinity_matrix_ = classes, W
-        self._graph, self._nodes, self._shares = graph, nodes, shares
+        self.class_prior_ = shares
+        self._graph, self._nodes = graph, nodes
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -254,7 +263,7 @@ class GraphLabelPropagation(SemiSupervisedClassifier):
         X = self._check_samples(X, reset=False)
         to_nodes = X if self._graph is None else self._graph.connect(X)
         found = row_normalised(np.asarray(to_nodes @ self._nodes))
-        found[~found.any(1)] = self._shares
+        found[~found.any(1)] = self.class_prior_
         return found
 
     def __sklearn_is_fitted__(self) -> bool:

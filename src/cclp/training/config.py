@@ -36,7 +36,8 @@ class Config:
             methods' own: ``{"vat": {"weight": 0.3, "radius": 0.4}}``.
         class_weight: of the supervised term, by the names of the classes, or "balanced"; see
             :func:`cclp.data.weights.label_weights`. None: every class counts the same.
-        class_prior: shares of the classes among all samples, by their names, if they are known.
+        class_prior: shares of the classes among all samples, by their names, if they are known;
+            "labels", "equal", or "estimate" (or None), see :func:`cclp.data.weights.class_shares`.
         seed: of the labeled set, the weights and all steps.
         data_dir: folder of published data; None: what ``CCLP_DATA`` names, or the cache.
         verify: whether files of published data must be the published ones.
@@ -67,7 +68,7 @@ class Config:
     num_labels: int | None = 100
     settings: Settings = field(default_factory=dict)
     class_weight: str | dict[str, float] | None = None
-    class_prior: dict[str, float] | None = None
+    class_prior: str | dict[str, float] | None = None
     seed: int = 0
     data_dir: str | None = None
     verify: bool = True

@@ -28,6 +28,8 @@ from cclp.training.processes import any_rank
 from cclp.training.recipe import Recipe
 from cclp.training.seeding import reseed
 
+BATCHES_SEEN = 20  # of labeled vectors, for batch norm's statistics
+
 
 class Stopped(Exception):  # noqa: N818 - not an error
     """The user asked to stop."""
@@ -233,8 +235,15 @@ class Trainer:
         return run_net(self.fabric, self.objective, x, index)
 
     def recalibrate(self) -> None:
-        """Compute batch norm's running statistics anew, under the current weights."""
+        """Compute batch norm's running statistics anew, under the current weights.
+
+        They are of the samples that training has seen: if those are labeled vectors alone, with
+        as many of each class as batches hold. Of unlabeled ones with other shares of the classes
+        they would be others than the classifier has learned from.
+        """
         index = self.split.unlabeled
+        if self.x.ndim == 2 and not self.objective.uses_unlabeled:
+            index = np.concatenate([self.batches(step).labeled for step in range(BATCHES_SEEN)])
         recalibrate_batchnorm(self.fabric, self.objective, self.x, index, self.seed)
 
     def evaluated(self, evaluation: Evaluation) -> None:
