@@ -7,6 +7,7 @@ import lzma
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import tempfile
 import time
@@ -25,7 +26,7 @@ from cclp.progress import Reporter
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 _DAMAGED = (
     EOFError, IndexError, KeyError, NotImplementedError, OverflowError, RuntimeError, ValueError,
-    gzip.BadGzipFile, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error,
+    lzma.LZMAError, struct.error, tarfile.TarError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 _ODD_NAME = (errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR)
 _BLOCK = 4096  # what a file takes on a disk, at least
@@ -221,7 +222,9 @@ def _damage_named(path: Path) -> Iterator[None]:
     """Give all kinds of damage one form; trouble with the disk stays what it is."""
     try:
         yield
-    except _DAMAGED as error:
+    except (*_DAMAGED, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # EINVAL: a place before the beginning
         raise ValueError(
             f"{path} cannot be unpacked: {str(error) or type(error).__name__}"
         ) from None

@@ -1,6 +1,7 @@
 """A table beside images: a column of file names, a column of classes, perhaps one of parts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -148,7 +149,7 @@ def _with_header(table: Table, index: dict[str, tuple[Path, ...]]) -> Table:
     if not any("." in name and _key(name) in index for name in table.header):
         return table
     names = [f"column {number + 1}" for number in range(len(table.header))]
-    return Table(table.path, names, [table.header, *table.rows], [1, *table.lines])
+    return replace(table, header=names, rows=[table.header, *table.rows], lines=[1, *table.lines])
 
 
 def _class_column(table: Table, files: str, target: str | None) -> str:
