@@ -22,6 +22,9 @@ from cclp.data.user.deep import find_range
 from cclp.data.user.images import decode
 from cclp.data.user.labels import is_missing_label
 from cclp.data.user.load import read_samples
+from cclp.runs.export import export
+from cclp.runs.inference import evaluate, open_run, predict
+from tests.command_line import call
 from tests.runs import Messages, own_folder, png
 
 
@@ -64,7 +67,7 @@ def test_names_of_the_unlabeled_folder(tmp_path: Path, name: str) -> None:
     assert test == {}
     assert said.infos == [
         "pets: a sub-folder for each class; 2 classes, 3 labeled, 2 unlabeled and 0 test images",
-        "images of about 9 x 9, resized to 32 x 32; --image-size changes it",
+        "Images of about 9 x 9, resized to 32 x 32; --image-size changes it",
     ]
 
 
@@ -120,7 +123,7 @@ def test_val_is_the_test_set_if_there_is_no_other(tmp_path: Path, extra: tuple[s
     train, test = parts(load(str(tmp_path / "pets"), report=said))
     assert len(train) == 3
     assert test == {"val/cat/5.png": 0}
-    assert "val/ is the test set, as there is no test/" in said.infos
+    assert "The test set is val/, as there is no test/" in said.infos
     assert ("2 images of val/ or test/" in said.infos[0]) == bool(extra)
 
 
@@ -151,14 +154,14 @@ def test_stray_files_are_left_out_and_counted(tmp_path: Path) -> None:
     train, test = parts(load(str(pets), report=said))
     assert set(train) == {*CLASSES, "dog/without_suffix"}
     assert set(test) == {"test/cat/9.png"}
-    assert said.infos[0].startswith("left out 8 files that are no images: 2 .json, ")
+    assert said.infos[0].startswith("Left out 8 files that are no images: 2 .json, ")
     spec = load(str(pets)).spec
     said = Messages()
     (found,) = read_samples([pets / "dog"], spec, skip_bad=False, report=said)
     assert [place for place, _ in found.places] == [
         f"{pets}/dog/1.png", f"{pets}/dog/without_suffix",
     ]  # fmt: skip
-    assert said.infos == ["left out 3 files that are no images: 2 .json, 1 .ini"]
+    assert said.infos == ["Left out 3 files that are no images: 2 .json, 1 .ini"]
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.heic", "a.dng"])
@@ -245,7 +248,7 @@ def test_another_table_beside_folders_of_classes_is_a_stray_file(tmp_path: Path)
     (pets / "predictions.csv").write_text("file,row,class,probability\ncat/1.png,,dog,0.9\n")
     said = Messages()
     assert parts(load(str(pets), report=said))[0]["cat/1.png"] == 0
-    assert said.infos[0] == "left out 1 files that are no images: 1 .csv"
+    assert said.infos[0] == "Left out 1 files that are no images: 1 .csv"
     (pets / "labels.csv").write_text("file,label\ncat/1.png,a\ndog/1.png,b\n")
     assert load(str(pets)).spec.classes == ("a", "b")
 
@@ -458,8 +461,8 @@ def write_double(path: Path, pixels: Any) -> None:
         (write_16, ".png", "16-bit images"),
         (write_32, ".tif", "32-bit images"),
         (write_unsigned, ".tif", "32-bit images"),
-        (write_real, ".tif", "images of real numbers"),
-        (write_double, ".tif", "images of real numbers"),
+        (write_real, ".tif", "Images of real numbers"),
+        (write_double, ".tif", "Images of real numbers"),
     ],
 )
 def test_deep_images_are_scaled_by_their_range(
@@ -584,3 +587,49 @@ def test_without_tifffile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "tifffile", None)
     ((_, _, (bad,)),) = images.decode_all([path], (3, 8, 8))
     assert "pip install 'cclp[tiff]' reads more kinds" in bad.reason
+
+
+def test_large_images_are_said_to_lose_detail(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "large" / name).mkdir(parents=True)
+        Image.fromarray(np.zeros((96, 130), np.uint8)).save(tmp_path / "large" / name / "1.png")
+    for size, more in ((None, ": 64 keeps more detail, in four times the time"), (48, "")):
+        said = Messages()
+        load(str(tmp_path / "large"), image_size=size, report=said)
+        side = size or 32
+        assert said.infos[-1] == (
+            f"Images of about 130 x 96, resized to {side} x {side}; --image-size changes it{more}"
+        )
+
+
+def test_images_are_looked_at_once(tmp_path: Path, cache: Path) -> None:
+    root = deep(tmp_path / "deep", write_16)
+    place = cache / "cclp" / "decoded"
+    before = set(place.glob("*.json"))
+    first = load(str(root))
+    for record in set(place.glob("*.json")) - before:
+        text = record.read_text()
+        if "depths" in text:
+            record.write_text(text.replace("4095", "4000"))
+            assert load(str(root)).spec.pixel_range == (87.0, 4000.0)  # as it is recorded
+            record.write_text(text.replace("4095", '"x"'))
+            assert load(str(root)).spec == first.spec
+            assert record.read_text() == text
+            break
+    else:
+        raise AssertionError("no record of the images")
+
+
+def test_a_run_on_an_archive_of_deep_images(tmp_path: Path) -> None:
+    root = deep(tmp_path / "scans", write_16)
+    path, run = pack(tmp_path / "scans.zip", root), tmp_path / "run"
+    few = ["--quiet", "--max-steps", "4", "--per-class", "1", "--unlabeled-batch", "4"]
+    assert call("train", str(path), *few, "--image-size", "8", "--out", str(run)) == 0
+    assert open_run(run).spec.pixel_range == (87.0, 4095.0)
+    found = evaluate(run, str(root))
+    assert (found.data, found.confusion.sum()) == ("scans", 6)
+    names = [prediction.file for prediction in predict(run, [path, root / "cat/0.tif"])]
+    inside = [f"{path}/{name}/{number}.tif" for name in ("cat", "dog") for number in range(3)]
+    assert names == [*inside, str(root / "cat/0.tif")]
+    export(run, tmp_path / "out", "safetensors")
+    assert "(pixels of the files from 87 to 4095)" in (tmp_path / "out/card.md").read_text()

@@ -112,7 +112,7 @@ def say_strays(strays: Sequence[Path], report: Reporter) -> None:
         kinds = Counter(file.suffix.lower() or "without suffix" for file in strays)
         some = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(5))
         more = ", …" if len(kinds) > 5 else ""
-        report.info(f"left out {len(strays)} files that are no images: {some}{more}")
+        report.info(f"Left out {len(strays)} files that are no images: {some}{more}")
 
 
 def _is_unlabeled(name: str, spec: InputSpec | None) -> bool:
@@ -289,7 +289,7 @@ def _divide(entries: list[Entry], report: Reporter) -> tuple[list[Entry], list[E
         )
         return train + held["val"], held["test"]
     if held["val"]:
-        report.info("val/ is the test set, as there is no test/")
+        report.info("The test set is val/, as there is no test/")
     return train, held["test"] or held["val"]
 
 

@@ -13,6 +13,7 @@ from cclp.data.user.deep import Pixels, Range, find_range
 from cclp.data.user.images import no_bomb_warning, read_deep, read_header
 from cclp.progress import Reporter
 
+_LARGE = 3  # times the side that images are resized to: much is lost
 _MOST_READ = 200  # images of more than eight bits whose pixels are looked at
 _AT_ONCE = 4  # of them in memory
 
@@ -64,20 +65,22 @@ class Survey(NamedTuple):
             side: height and width that the images are resized to.
         """
         if self.width:
+            larger = min(self.width, self.height) >= _LARGE * max(side)
+            more = f": {2 * max(side)} keeps more detail, in four times the time" if larger else ""
             yield (
-                f"images of about {self.width} x {self.height}, resized to {side[1]} x {side[0]}; "
-                "--image-size changes it"
+                f"Images of about {self.width} x {self.height}, resized to {side[1]} x {side[0]}; "
+                f"--image-size changes it{more}"
             )
         deep = {name: count for name, count in self.depths.items() if name != "8-bit"}
         if self.pixel_range is not None:
             (name,) = deep
             low, high = self.pixel_range
-            kind = "images of real numbers" if name == "real" else f"{name} images"
+            kind = "Images of real numbers" if name == "real" else f"{name} images"
             yield f"{kind}: {low:g} … {high:g} becomes 0 … 255"
         elif len(self.depths) > 1:
             mixed = ", ".join(f"{count} {name}" for name, count in sorted(self.depths.items()))
             yield (
-                f"images of different depths ({mixed}): of those with more than 8 bits, "
+                f"Images of different depths ({mixed}): of those with more than 8 bits, "
                 "0 … 65535 becomes 0 … 255, and real numbers are refused"
             )
         if self.pages:
