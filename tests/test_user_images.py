@@ -203,7 +203,9 @@ def test_a_table_of_labels(tmp_path: Path, name: str, text: str, folder: str) ->
         f"{folder}4.png": -1,
     }
     assert parts(data)[0] == expected
-    assert said.infos[0].startswith(f"pets: labels by {name} (files in ")
+    assert any(info.startswith(f"pets: labels by {name} (files in ") for info in said.infos)
+    taken = [f"Taken as unlabeled in {name}: 1 '{word}'" for word in ("NA", "?") if word in text]
+    assert [info for info in said.infos if "Taken" in info] == taken
     missing = [f"1 rows of {name} name files that are not there"] if "7.png" in text else []
     assert said.warnings == missing
 
@@ -326,6 +328,13 @@ def test_archives(tmp_path: Path, cache: Path, name: str, inside: str) -> None:
     assert not list((cache / "cclp/unpacked").glob(".partial*"))
 
 
+def test_a_tar_file_by_its_content(tmp_path: Path) -> None:
+    """Programs that fetch a .tar.gz may unpack it, and keep the name."""
+    pets = make(tmp_path / "pets", *CLASSES)
+    pack(tmp_path / "a.tar", pets).rename(tmp_path / "b.tar.gz")
+    assert len(load(str(tmp_path / "b.tar.gz")).train_y) == 3
+
+
 def test_an_archive_is_unpacked_once_and_again_if_it_changes(tmp_path: Path, cache: Path) -> None:
     pets = make(tmp_path / "pets", *CLASSES)
     path = pack(tmp_path / "pets.zip", pets)
@@ -379,7 +388,7 @@ def zip_of(name: str, mode: int = 0) -> bytes:
         ("a.zip", zip_of("/evil.png"), "outside of its folder"),
         ("a.zip", zip_of("evil.png", stat.S_IFLNK | 0o777), "a link or device"),
         ("a.zip", b"PK nothing", "File is not a zip file"),
-        ("a.tar.gz", b"nothing", "Not a gzipped file"),
+        ("a.tar.gz", b"nothing", r"a\.tar\.gz cannot be unpacked"),
         ("a.tar", b"nothing", "a.tar cannot be unpacked"),
         ("a.zip", zip_of("evil.txt"), "two or more classes, or a table of labels, got none"),
     ],

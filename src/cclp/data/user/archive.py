@@ -14,7 +14,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, NamedTuple
 
@@ -166,7 +166,8 @@ def _members_of_zip(path: Path) -> Iterator[Member]:
 
 def _members_of_tar(path: Path, room: _Room) -> Iterator[Member]:
     with path.open("rb") as file:
-        packed = not path.name.lower().endswith(".tar")
+        packed = file.read(2) == b"\x1f\x8b"  # programs that fetch a .tar.gz may unpack it
+        file.seek(0)
         stream: IO[bytes] = gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[assignment]
         limited = _Limited(stream, room.limit)
         # As a stream: from front to back, each byte once.
@@ -234,8 +235,9 @@ def _clear(place: Path, kind: str, keep: str) -> None:
     """Remove what older versions of the archive held, and leftovers of killed processes."""
     for folder in place.iterdir():
         older = folder.name.startswith(f"{kind}-") and folder.name != keep
-        stale = folder.name.startswith(".partial-") and (
-            folder.stat().st_mtime < time.time() - _SECONDS_UNTIL_STALE
-        )
+        stale = False
+        if folder.name.startswith(".partial-"):
+            with suppress(FileNotFoundError):  # another process has finished
+                stale = folder.stat().st_mtime < time.time() - _SECONDS_UNTIL_STALE
         if older or stale:
             shutil.rmtree(folder, ignore_errors=True)

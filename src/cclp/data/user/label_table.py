@@ -1,5 +1,6 @@
 """A table beside images: a column of file names, a column of classes, perhaps one of parts."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,12 +51,14 @@ class Labels(NamedTuple):
         entries: images that it names, in the order of the rows.
         missing: rows that name files that are not there.
         columns: of file names and of classes.
+        unlabeled: words in the column of classes that stand for no class, and how often.
     """
 
     table: Path
     entries: list[Entry]
     missing: int
     columns: tuple[str, str]
+    unlabeled: Counter[str]
 
 
 def label_tables(folder: Path) -> list[Path]:
@@ -102,7 +105,7 @@ def read_labels(
     classes = _class_column(table, files, target)
     split = next((name for name in table.header if name.lower() == _SPLIT != classes.lower()), None)
     found: dict[Path, Entry] = {}
-    missing = []
+    missing, unlabeled = [], Counter[str]()
     for row, line in zip(table.rows, table.lines, strict=True):
         cells = dict(zip(table.header, row, strict=True))
         matches = index.get(_key(cells[files]), ())
@@ -114,7 +117,10 @@ def read_labels(
                 f"{path}, line {line}: {cells[files]!r} may be {matches[0]} or {matches[1]}: "
                 "write its folder too"
             )
-        label = None if is_missing_label(cells[classes]) else cells[classes]
+        label: str | None = cells[classes]
+        if is_missing_label(cells[classes]):
+            unlabeled[cells[classes]] += 1
+            label = None
         entry = Entry(matches[0], _part(cells[split], path, line) if split else None, label)
         if found.setdefault(entry.file, entry) != entry:
             raise ValueError(f"{path}, line {line}: {cells[files]!r} has another row that differs")
@@ -123,7 +129,7 @@ def read_labels(
             f"{path}, column {files!r}: {len(missing)} of {len(table.rows)} rows name files that "
             f"are not there, such as {missing[0]!r}"
         )
-    return Labels(path, list(found.values()), len(missing), (files, classes))
+    return Labels(path, list(found.values()), len(missing), (files, classes), unlabeled)
 
 
 def _index(folder: Path, images: Sequence[Path]) -> dict[str, tuple[Path, ...]]:

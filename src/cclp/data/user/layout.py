@@ -172,7 +172,7 @@ def _find_table(root: Path, spec: InputSpec | None, target: str | None) -> Label
     if labels is None and (sure or not _has_classes(root, spec)):
         raise ValueError(
             f"{tables[0]} must have a column of file names, but none of its columns names an "
-            f"image in {root}"
+            f"image in {root}: rename it if it holds no labels"
         )
     return labels
 
@@ -202,6 +202,9 @@ def _by_table(root: Path, labels: Labels, report: Reporter) -> tuple[list[Entry]
         entries.append(entry if entry.part else entry._replace(part=part))
     if labels.missing:
         report.warn(f"{labels.missing} rows of {labels.table.name} name files that are not there")
+    words = [f"{count} {word!r}" for word, count in labels.unlabeled.items() if word]
+    if words:
+        report.info(f"Taken as unlabeled in {labels.table.name}: {', '.join(words)}")
     files, classes = labels.columns
     return entries, f"labels by {labels.table.name} (files in {files!r}, classes in {classes!r})"
 
