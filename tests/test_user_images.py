@@ -123,7 +123,7 @@ def test_val_is_the_test_set_if_there_is_no_other(tmp_path: Path, extra: tuple[s
     train, test = parts(load(str(tmp_path / "pets"), report=said))
     assert len(train) == 3
     assert test == {"val/cat/5.png": 0}
-    assert "The test set is val/, as there is no test/" in said.infos
+    assert "The test set is val/, as there is no other with classes" in said.infos
     assert ("2 images of val/ or test/" in said.infos[0]) == bool(extra)
 
 
@@ -243,6 +243,9 @@ def test_a_table_divides_the_data(tmp_path: Path) -> None:
     assert said.infos[0].startswith("2 images of val/ or test/ have no class")
     (pets / "labels.csv").write_text("file,label\n1.png,cat\n2.png,dog\n7.png,cat\n")
     assert parts(load(str(pets)))[1] == {"test/7.png": 0}  # by its folder
+    (pets / "labels.csv").write_text("file,label\n1.png,cat\n2.png,dog\n7.png,cow\n")
+    with pytest.raises(ValueError, match="test: there is no class 'cow', only cat, dog"):
+        load(str(pets))
 
 
 def test_another_table_beside_folders_of_classes_is_a_stray_file(tmp_path: Path) -> None:

@@ -84,9 +84,10 @@ def find_layout(
             )
     else:
         entries, rule = _by_table(root, labels, report)
-        where = f"{labels.table}, column {labels.columns[1]!r}"
-        classes, _ = encode_labels([entry.label or "" for entry in entries], spec, where)
     train, test = _divide(entries, report)
+    if labels is not None:
+        where = f"{labels.table}, column {labels.columns[1]!r}"
+        classes, _ = encode_labels([entry.label or "" for entry in train], spec, where)
     index = {name: number for number, name in enumerate(classes)}
     for place, found in ((path, train), (path / "test", test)):
         check_classes(sorted({e.label for e in found if e.label}), classes, str(place))
@@ -159,8 +160,7 @@ def _find_table(root: Path, spec: InputSpec | None, target: str | None) -> Label
     tables = label_tables(root)
     if not tables:
         return None
-    sure = target is not None or is_named_labels(tables[0])
-    if not sure and _has_classes(root, spec):
+    if target is None and not is_named_labels(tables[0]) and _has_classes(root, spec):
         return None
     if len(tables) > 1:
         raise ValueError(
@@ -169,7 +169,7 @@ def _find_table(root: Path, spec: InputSpec | None, target: str | None) -> Label
         )
     images, _ = without_strays(find_images(root))
     labels = read_labels(tables[0], root, images, target)
-    if labels is None and (sure or not _has_classes(root, spec)):
+    if labels is None:
         raise ValueError(
             f"{tables[0]} must have a column of file names, but none of its columns names an "
             f"image in {root}: rename it if it holds no labels"
@@ -292,7 +292,7 @@ def _divide(entries: list[Entry], report: Reporter) -> tuple[list[Entry], list[E
         )
         return train + held["val"], held["test"]
     if held["val"]:
-        report.info("The test set is val/, as there is no test/")
+        report.info("The test set is val/, as there is no other with classes")
     return train, held["test"] or held["val"]
 
 
