@@ -130,7 +130,7 @@ def looks_like_image(path: Path) -> bool:
 def read_header(path: Path) -> Header | None:
     """What an image file says of itself; None if it is no image that can be read."""
     try:
-        with no_bomb_warning():
+        with no_pillow_warnings():
             try:
                 with _open(path) as image:
                     pages = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
@@ -226,7 +226,7 @@ def decode_all(
     with ThreadPoolExecutor() as pool:
         for start in range(0, len(paths), rows):
             chunk = paths[start : start + rows]
-            with no_bomb_warning():
+            with no_pillow_warnings():
                 results = list(pool.map(attempt, chunk))
             good = [p for p, r in zip(chunk, results, strict=True) if not isinstance(r, BadImage)]
             arrays = [r for r in results if not isinstance(r, BadImage)]
@@ -253,10 +253,14 @@ def list_bad(bad: Sequence[BadImage]) -> str:
 
 
 @contextmanager
-def no_bomb_warning() -> Iterator[None]:
-    """Silence Pillow's warning about images that :func:`decode` refuses; not within threads."""
+def no_pillow_warnings() -> Iterator[None]:
+    """Silence warnings about images that :func:`decode` refuses, and about damaged EXIF data.
+
+    Not within threads: filters of warnings are the process's.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, module="PIL")
         yield
 
 

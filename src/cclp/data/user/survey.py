@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from cclp.checks import check_integer
 from cclp.data.dataset import check_finite_range
 from cclp.data.user.deep import Pixels, Range, find_range
-from cclp.data.user.images import no_bomb_warning, read_deep, read_header
+from cclp.data.user.images import no_pillow_warnings, read_deep, read_header
 from cclp.progress import Reporter
 
 _LARGE = 3  # times the side that images are resized to: much is lost
@@ -116,6 +116,6 @@ def _some_pixels(paths: Sequence[Path]) -> Iterator[Pixels]:
     some = paths[:: -(-len(paths) // _MOST_READ)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for start in range(0, len(some), _AT_ONCE):
-            with no_bomb_warning():
+            with no_pillow_warnings():
                 found = list(pool.map(read_deep, some[start : start + _AT_ONCE]))
             yield from (pixels for pixels in found if pixels is not None)
