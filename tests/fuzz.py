@@ -11,8 +11,10 @@ import json
 import resource
 import shutil
 import signal
+import tarfile
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 
 from cclp.data.npz import read_npz
 from cclp.data.published.formats import parse_cifar, parse_idx, parse_svhn
@@ -102,9 +106,45 @@ def make_targets(folder: Path) -> dict[str, Target]:
             own("own.csv", table, lambda p: load_user_data(p, target="kind")),
             own("a.npy", features.getvalue(), lambda p: read_features(p, 2)),
             own("a.png", png(np.zeros((9, 7, 3), np.uint8)), _decode),
+            own("a.tif", _tiff(np.full((9, 7), 4000, np.uint16)), _decode),
+            own("own.zip", _archive("zip"), load_user_data),
+            own("own.tar", _archive("tar"), load_user_data),
+            own("own.tar.gz", _archive("tar.gz"), load_user_data),
+            own("labels.csv", b"file,label\n1.png,a\n2,b\n3,\n", _load_with_images),
         )
     }
     return targets | _of_a_run(folder / "run") | _of_an_experiment(folder / "experiment")
+
+
+def _tiff(pixels: NDArray[Any]) -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "tiff")
+    return content.getvalue()
+
+
+def _archive(kind: str) -> bytes:
+    """An archive of two images, not compressed so that damage reaches the names and sizes."""
+    content, image = io.BytesIO(), png(np.zeros((9, 7, 3), np.uint8))
+    if kind == "zip":
+        with zipfile.ZipFile(content, "w") as archive:
+            for name in ("top/a/1.png", "top/b/2.png"):
+                archive.writestr(name, image)
+        return content.getvalue()
+    with tarfile.open(fileobj=content, mode="w") as packed:
+        for name in ("top/a/1.png", "top/b/2.png"):
+            member = tarfile.TarInfo(name)
+            member.size = len(image)
+            packed.addfile(member, io.BytesIO(image))
+    return gzip.compress(content.getvalue()) if kind == "tar.gz" else content.getvalue()
+
+
+def _load_with_images(path: Path) -> None:
+    """A table of labels with the images beside it."""
+    for number in range(1, 5):
+        image = path.with_name(f"{number}.png")
+        if not image.exists():
+            image.write_bytes(png(np.zeros((9, 7, 3), np.uint8)))
+    load_user_data(path.parent)
 
 
 def _decode(path: Path) -> None:

@@ -7,6 +7,7 @@ from tests.fuzz import Target, fuzz, make_targets
 EXAMPLES = 300  # make fuzz: 10,000
 KINDS = (
     "a.idx", "a.idx.gz", "a.bin", "a.mat", "a.npz", "own.npz", "a.csv", "own.csv", "a.npy", "a.png",
+    "a.tif", "own.zip", "own.tar", "own.tar.gz", "labels.csv",
     "config.json", "metrics.jsonl", "result.json", "predictions.npz", "embedding",
     "checkpoint's manifest", "checkpoint's tensors", "results.json",
 )  # fmt: skip

@@ -4,6 +4,7 @@ A run records the specification, so that other files can be brought to it.
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -42,6 +43,7 @@ class InputSpec:
         white: value of a white pixel, a whole number; None if inputs are not such pixels.
         columns: of the table that inputs come from; None if they come from no table.
         target: name of the table's column of classes.
+        pixel_range: values of image files that become 0 and ``white``; None: files of eight bits.
     """
 
     classes: tuple[str, ...]
@@ -49,6 +51,7 @@ class InputSpec:
     white: int | None = 255
     columns: tuple[Column, ...] | None = None
     target: str | None = None
+    pixel_range: tuple[float, float] | None = None
 
     @property
     def num_classes(self) -> int:
@@ -62,6 +65,7 @@ class InputSpec:
     def from_json(cls, content: dict[str, Any]) -> "InputSpec":
         """The inverse of :meth:`to_json`; version 0.1 wrote "label" for "target"."""
         columns, white = content["columns"], content["white"]
+        pixel_range = content.get("pixel_range")  # earlier versions have recorded none
         target = content["target"] if "target" in content else content["label"]
         return cls(
             classes=tuple(map(str, content["classes"])),
@@ -78,7 +82,20 @@ class InputSpec:
                 )
                 for column in columns
             ),
+            pixel_range=None if pixel_range is None else check_finite_range(pixel_range),
         )
+
+
+def check_finite_range(pixel_range: Sequence[float]) -> tuple[float, float]:
+    """Refuse what is not two finite numbers in order.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    low, high = map(float, pixel_range)
+    if not (low < high and math.isfinite(high - low)):
+        raise ValueError(f"pixel_range must be two finite numbers in order, got {pixel_range}")
+    return low, high
 
 
 @dataclass(frozen=True)

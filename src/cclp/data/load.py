@@ -20,8 +20,8 @@ def find_kind(data: str) -> Kind:
         return "images"
     if not Path(data).exists():
         raise ValueError(
-            f"data must be one of {', '.join(CATALOG)}, a folder of images, or a file ending in "
-            f"{', '.join(READERS)}, got {data!r}"
+            f"data must be one of {', '.join(CATALOG)}, a folder or archive of images, or a file "
+            f"ending in {', '.join(READERS)}, got {data!r}"
         )
     return find_user_kind(Path(data))
 

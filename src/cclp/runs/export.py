@@ -190,6 +190,9 @@ def markdown(card: dict[str, Any]) -> str:
     shape = " x ".join(map(str, spec["shape"]))
     kind = "pixels" if len(spec["shape"]) == 3 else "features"
     scale = f", whole numbers from 0 to {spec['white']}" if spec["white"] is not None else ""
+    if spec["pixel_range"] is not None:
+        low, high = spec["pixel_range"]
+        scale += f" (pixels of the files from {low:g} to {high:g})"
     if card["error"] is not None:
         measured = f"the {SOURCES[card['evaluated_on']]}, {card['num_samples']} samples"
         found = f"{card['error']:.2%} error on {measured}"

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cclp.data.user.images import DECODER_VERSION, BadImage, Bytes, Shape, decode_all
+from cclp.data.user.deep import Bytes, Range
+from cclp.data.user.images import DECODER_VERSION, BadImage, Shape, decode_all
+from cclp.data.user.survey import Survey, survey_images
 from cclp.files import cache_root, parse_json, trouble_named, write_json
 from cclp.progress import Reporter
 
@@ -18,37 +20,71 @@ _SECONDS_UNTIL_STALE = 24 * 3600
 
 
 def decoded_map(
-    folder: Path, paths: Sequence[Path], shape: Shape, white: int, report: Reporter
+    folder: Path,
+    paths: Sequence[Path],
+    shape: Shape,
+    white: int,
+    pixel_range: Range | None,
+    report: Reporter,
 ) -> tuple[list[Path], Bytes, list[BadImage]]:
     """All images as one memory map in the user's cache, decoded the first time only.
 
     Args:
         folder: that holds the images; an older map of it is removed.
         paths: the files, in the order of the rows.
-        shape, white: of each image, as in :func:`cclp.data.user.images.decode`.
+        shape, white, pixel_range: of each image, as in :func:`cclp.data.user.images.decode`.
         report: shows the progress.
 
     Returns:
         The files that can be read, a read-only array with a row for each, and the other files.
     """
-    place = cache_root() / "decoded"
-    place.mkdir(parents=True, exist_ok=True)
-    kind = hashlib.sha256(os.fsencode(folder.absolute()) + f"\0{shape} {white}".encode())
-    name = f"{kind.hexdigest()[:16]}-{_digest(paths)[:16]}"
+    place = _place()
+    kind = _kind(folder, f"{shape} {white} {pixel_range}")
+    name = f"{kind}-{_digest(paths)[:16]}"
     pixels, index = place / f"{name}.bytes", place / f"{name}.json"
     bad = _read_index(pixels, index, paths, shape)
     if bad is None:
-        bad = _decode_to(pixels, paths, shape, white, report)
+        bad = _decode_to(pixels, paths, shape, white, pixel_range, report)
         if all(item.lasting for item in bad):
             at = {path: position for position, path in enumerate(paths)}
             write_json(index, [[at[item.path], item.reason] for item in bad])
-        _clear(place, kind.hexdigest()[:16], keep=name)
+        _clear(place, kind, keep=name)
     unread = {item.path for item in bad}
     good = [path for path in paths if path not in unread]
     if not good:
         return [], np.empty((0, *shape), np.uint8), bad
     mapped = np.memmap(pixels, np.uint8, "r", shape=(len(good), *shape))
     return good, np.asarray(mapped), bad
+
+
+def cached_survey(folder: Path, paths: Sequence[Path], report: Reporter) -> Survey:
+    """What images have in common, found the first time only.
+
+    Args:
+        folder: that holds the images; an older survey of it is removed.
+        paths: the files.
+        report: shows the progress.
+    """
+    place, kind = _place(), _kind(folder, "survey")
+    index = place / f"{kind}-{_digest(paths)[:16]}.json"
+    try:
+        return Survey.from_json(parse_json(index.read_bytes()))
+    except (OSError, ValueError, TypeError, KeyError):
+        found = survey_images(paths, report)
+    if not found.unread:  # what cannot be read now may be readable later
+        write_json(index, found._asdict())
+        _clear(place, kind, keep=index.stem)
+    return found
+
+
+def _place() -> Path:
+    place = cache_root() / "decoded"
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def _kind(folder: Path, what: str) -> str:
+    return hashlib.sha256(os.fsencode(folder.absolute()) + f"\0{what}".encode()).hexdigest()[:16]
 
 
 def _digest(paths: Sequence[Path]) -> str:
@@ -81,7 +117,12 @@ def _read_index(
 
 
 def _decode_to(
-    pixels: Path, paths: Sequence[Path], shape: Shape, white: int, report: Reporter
+    pixels: Path,
+    paths: Sequence[Path],
+    shape: Shape,
+    white: int,
+    pixel_range: Range | None,
+    report: Reporter,
 ) -> list[BadImage]:
     """Write the map, whole or not at all; returns the files that cannot be read."""
     unread: list[BadImage] = []
@@ -92,7 +133,7 @@ def _decode_to(
             os.fdopen(handle, "wb") as file,
             report.work(f"decoding {len(paths)} images", len(paths)) as advance,
         ):
-            for good, arrays, bad in decode_all(paths, shape, white):
+            for good, arrays, bad in decode_all(paths, shape, white, pixel_range):
                 file.write(arrays.data)
                 unread += bad
                 advance(len(good) + len(bad))

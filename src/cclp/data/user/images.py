@@ -1,4 +1,4 @@
-"""Image files of any mode and size as arrays of one shape."""
+"""Image files of any mode, depth and size as arrays of one shape."""
 
 import os
 import warnings
@@ -11,18 +11,55 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-DECODER_VERSION = 1  # increase it if decode returns other arrays: cached ones are then not used
-Bytes = NDArray[np.uint8]
+from cclp.data.user.deep import (
+    Bytes,
+    Depth,
+    Pixels,
+    Range,
+    depth_of,
+    is_tiff,
+    is_unsigned,
+    needs_tifffile,
+    tiff_header,
+    tiff_pixels,
+    to_bytes,
+)
+
+DECODER_VERSION = 2  # increase it if decode returns other arrays: cached ones are then not used
 Shape = tuple[int, int, int]
 MOST_PIXELS = 89_478_485  # from here on Pillow warns of a decompression bomb
 # Not all that Pillow knows: EPS, for one, would start another program.
 _FORMATS = ("AVIF", "BMP", "DIB", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA",
             "TIFF", "WEBP")  # fmt: skip
+# Images that people have and this program cannot read: better refused than taken for notes.
+_OTHER_SUFFIXES = frozenset(
+    (".arw", ".cr2", ".cr3", ".dcm", ".dng", ".eps", ".heic", ".heif", ".jxl", ".nef", ".orf",
+     ".psd", ".raf", ".svg")
+)  # fmt: skip
+_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*",
+               b"\0\0\0\x0cjP  ")  # fmt: skip
+_NOT_WALKED = "__MACOSX"  # in archives made on a Mac: data about the files, under the same names
 _GREY = ("1", "L", "LA", "F", "I", "I;16", "I;16B", "I;16L", "I;16N")
 _CHUNK, _CHUNK_BYTES = 256, 2**25
+
+
+class Header(NamedTuple):
+    """What an image file says of itself before its pixels.
+
+    Attributes:
+        width, height: in pixels.
+        grey: whether it has no colour.
+        depth: of the pixels.
+        pages: of a TIFF file; the first is used.
+    """
+
+    width: int
+    height: int
+    grey: bool
+    depth: Depth
+    pages: int
 
 
 class BadImage(NamedTuple):
@@ -57,8 +94,8 @@ def find_images(folder: Path) -> list[Path]:
             folders[:] = []
             continue
         seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [Path(place, name) for name in sorted(files) if not name.startswith(".")]
+        folders[:] = sorted(filter(is_visible, folders))
+        found += [Path(place, name) for name in sorted(filter(is_visible, files))]
     return found
 
 
@@ -66,50 +103,111 @@ def _raise(error: OSError) -> None:
     raise error
 
 
+def is_visible(name: str) -> bool:
+    """Whether a file or folder of this name is looked at."""
+    return not name.startswith(".") and name != _NOT_WALKED
+
+
 def looks_like_image(path: Path) -> bool:
-    """Whether a file has the suffix of an image format."""
-    Image.init()
-    return path.is_file() and Image.EXTENSION.get(path.suffix.lower()) in _FORMATS
+    """Whether a file has the suffix of an image format, or begins as an image does.
 
-
-def is_grey(path: Path) -> bool:
-    """Whether an image has no colour, by its mode; true for a file that is no image."""
-    try:
-        with _no_bomb_warning(), _open(path) as image:
-            return image.mode in _GREY
-    except Exception:
+    A file that has the suffix need not be readable.
+    """
+    suffix = path.suffix.lower()
+    if suffix in _OTHER_SUFFIXES or _suffixes().get(suffix) in _FORMATS:
         return True
+    if not path.is_file():  # a pipe would wait for ever
+        return False
+    try:
+        with path.open("rb") as file:
+            head = file.read(12)
+    except OSError:
+        return False
+    webp = head[:4] == b"RIFF" and head[8:] == b"WEBP"
+    return webp or head[4:] == b"ftypavif" or head.startswith(_SIGNATURES)
 
 
-def decode(path: Path, shape: Shape, white: int = 255) -> Bytes:
+def read_header(path: Path) -> Header | None:
+    """What an image file says of itself; None if it is no image that can be read."""
+    try:
+        with no_pillow_warnings():
+            try:
+                with _open(path) as image:
+                    pages = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
+                    grey = image.mode in _GREY
+                    return Header(image.width, image.height, grey, depth_of(image), pages)
+            except UnidentifiedImageError:
+                if not is_tiff(path):
+                    raise
+                (width, height), channels, depth, pages = tiff_header(path)
+                return Header(width, height, channels < 3, depth, pages)
+    except Exception:  # decoders raise many kinds
+        return None
+
+
+def read_deep(path: Path) -> Pixels | None:
+    """Pixels of an image file of more than eight bits; None for other files."""
+    try:
+        found = _read(path, (3, 1, 1))
+    except Exception:
+        return None
+    return None if isinstance(found, Image.Image) else found
+
+
+def decode(path: Path, shape: Shape, white: int = 255, pixel_range: Range | None = None) -> Bytes:
     """One image file as an array.
 
-    The image is rotated as its EXIF orientation says, put on white where it is transparent,
-    converted to grey or RGB, and resized to the shape.
+    The image is rotated as its EXIF orientation says, scaled to eight bits if it has more, put on
+    white where it is transparent, converted to grey or RGB, and resized to the shape. Of a TIFF
+    file with several pages, the first is taken.
 
     Args:
         path: the file.
         shape: (1 or 3, height, width).
         white: value of a white pixel.
+        pixel_range: of images of more than eight bits, as in
+            :func:`cclp.data.user.deep.to_bytes`; images of eight bits are then refused.
 
     Raises:
         Exception: of many kinds, if the file cannot be read.
     """
     channels, height, width = shape
-    with _open(path) as opened:
-        if opened.width * opened.height > MOST_PIXELS:
-            raise ValueError(f"{opened.width} x {opened.height} pixels are too many")
-        opened.draft("RGB" if channels == 3 else "L", (2 * width, 2 * height))  # JPEG: faster
-        image = _plain(ImageOps.exif_transpose(opened))
-        image = image.convert("RGB" if channels == 3 else "L")
-        image = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3)
-        pixels = np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
+    found = _read(path, shape)
+    if not isinstance(found, Image.Image):
+        found = Image.fromarray(to_bytes(found, pixel_range))
+    elif pixel_range is not None:
+        low, high = pixel_range
+        raise ValueError(f"8-bit pixels, expected a scale from {low:g} to {high:g} as in training")
+    image = found.convert("RGB" if channels == 3 else "L")
+    image = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3)
+    pixels = np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
     scaled = pixels if white == 255 else np.rint(pixels * (white / 255))
     return np.ascontiguousarray(scaled, np.uint8)
 
 
+def _read(path: Path, shape: Shape) -> Image.Image | Pixels:
+    """An upright image of eight bits without transparency; pixels if they have more bits."""
+    channels, height, width = shape
+    try:
+        with _open(path) as opened:
+            if opened.width * opened.height > MOST_PIXELS:
+                raise ValueError(f"{opened.width} x {opened.height} pixels are too many")
+            if not needs_tifffile(opened):
+                opened.draft("RGB" if channels == 3 else "L", (2 * width, 2 * height))  # faster
+                image = ImageOps.exif_transpose(opened)
+                if depth_of(opened) == "8-bit":
+                    return _opaque(image)
+                pixels: Pixels = np.asarray(image)
+                return pixels.view(np.uint32) if is_unsigned(opened) else pixels
+    except UnidentifiedImageError:
+        if not is_tiff(path):
+            raise
+    pixels = tiff_pixels(path, MOST_PIXELS)
+    return Image.fromarray(np.ascontiguousarray(pixels)) if pixels.dtype == np.uint8 else pixels
+
+
 def decode_all(
-    paths: Sequence[Path], shape: Shape, white: int = 255
+    paths: Sequence[Path], shape: Shape, white: int = 255, pixel_range: Range | None = None
 ) -> Iterator[tuple[list[Path], Bytes, list[BadImage]]]:
     """Decode images in chunks, in order.
 
@@ -119,7 +217,7 @@ def decode_all(
 
     def attempt(path: Path) -> Bytes | BadImage:
         try:
-            return decode(path, shape, white)
+            return decode(path, shape, white, pixel_range)
         except Exception as error:  # decoders raise many kinds
             temporary = isinstance(error, MemoryError) or getattr(error, "errno", None) is not None
             return BadImage(path, f"{type(error).__name__}: {error}", lasting=not temporary)
@@ -128,7 +226,7 @@ def decode_all(
     with ThreadPoolExecutor() as pool:
         for start in range(0, len(paths), rows):
             chunk = paths[start : start + rows]
-            with _no_bomb_warning():
+            with no_pillow_warnings():
                 results = list(pool.map(attempt, chunk))
             good = [p for p, r in zip(chunk, results, strict=True) if not isinstance(r, BadImage)]
             arrays = [r for r in results if not isinstance(r, BadImage)]
@@ -155,10 +253,14 @@ def list_bad(bad: Sequence[BadImage]) -> str:
 
 
 @contextmanager
-def _no_bomb_warning() -> Iterator[None]:
-    """Silence Pillow's warning about images that :func:`decode` refuses."""
+def no_pillow_warnings() -> Iterator[None]:
+    """Silence warnings about images that :func:`decode` refuses, and about damaged EXIF data.
+
+    Not within threads: filters of warnings are the process's.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, module="PIL")
         yield
 
 
@@ -174,15 +276,14 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
-def _plain(image: Image.Image) -> Image.Image:
-    """The image without transparency, in eight bits."""
-    if image.mode.startswith("I"):
-        wide = np.asarray(image).astype(np.int64)
-        if wide.min(initial=0) < 0 or wide.max(initial=0) > 65535:
-            raise ValueError(f"pixels from {wide.min()} to {wide.max()}, expected 0 … 65535")
-        return Image.fromarray((wide >> 8).astype(np.uint8))
-    if image.mode == "F":
-        raise ValueError("pixels are real numbers: the value of white is unknown")
+@cache
+def _suffixes() -> dict[str, str]:
+    Image.init()
+    return Image.EXTENSION
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    """The image without transparency."""
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
         ground = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(ground, image.convert("RGBA"))

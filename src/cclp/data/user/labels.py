@@ -7,6 +7,15 @@ from numpy.typing import NDArray
 
 from cclp.data.dataset import InputSpec
 
+_MISSING = frozenset(
+    ("", "na", "n/a", "nan", "null", "none", "unlabeled", "unlabelled", "unknown", "?", "-1")
+)
+
+
+def is_missing_label(text: str) -> bool:
+    """Whether a cell of labels stands for "no label": empty, NA, unlabeled, ?, −1 and the like."""
+    return text.strip().lower() in _MISSING
+
 
 def encode_labels(
     labels: list[str], spec: InputSpec | None, where: str

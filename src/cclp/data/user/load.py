@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cclp.data.dataset import Dataset, InputSpec, Kind
 from cclp.data.npz import npz_shapes, read_npz
+from cclp.data.user.archive import ARCHIVES, is_archive
 from cclp.data.user.arrays import ArrayReader
 from cclp.data.user.csv_file import read_csv
 from cclp.data.user.folder import load_folder, read_images
@@ -67,11 +68,12 @@ def find_user_kind(path: Path) -> Kind:
         ValueError: if it is neither a folder nor a file of a known format.
     """
     reader = _find_reader(path)
-    if path.is_dir():
+    if path.is_dir() or (is_archive(path) and path.is_file()):
         return "images"
     if reader is None or not path.is_file():
         raise ValueError(
-            f"{path} must be a folder of images or a file ending in {', '.join(READERS)}, but is "
+            f"{path} must be a folder or archive ({', '.join(ARCHIVES)}) of images, or a file "
+            f"ending in {', '.join(READERS)}, but is "
             f"{'another file' if path.exists() else 'not there'}"
         )
     return reader.kind(path)
@@ -89,11 +91,11 @@ def load_user_data(
     """Load a user's own data.
 
     Args:
-        path: a folder with a sub-folder of images for each class, and perhaps ``unlabeled/`` and
-            ``test/``; an ``.npz`` with X, y (−1 or "" = unlabeled) and perhaps X_test, y_test; a
+        path: a folder or archive of images, see :mod:`cclp.data.user.layout`; an
+            ``.npz`` with X, y (−1 or "" = unlabeled) and perhaps X_test, y_test; a
             ``.csv`` with a column of classes, empty where unlabeled.
         image_size: height and width that images of a folder are resized to.
-        target: name of a table's column of classes.
+        target: name of a table's column of classes, also of a table of labels beside images.
         skip_bad: whether to leave out images that cannot be read.
         spec: of a run, that the data are brought to; None: it is found from the data.
         report: shows the progress.
@@ -107,13 +109,19 @@ def load_user_data(
         raise ValueError(
             f"--image-size and --skip-bad are for folders of images, {path} is none: leave them out"
         )
-    if target is not None and not (reader and reader.takes_target):
+    if target is not None and reader is not None and not reader.takes_target:
         tables = ", ".join(suffix for suffix, known in READERS.items() if known.takes_target)
         raise ValueError(f"--target is for {tables} files, {path} is none: leave it out")
     if reader is not None:
         return reader.load(path, target, spec, report)
-    size = IMAGE_SIZE if image_size is None else image_size
-    return load_folder(path, image_size=size, skip_bad=skip_bad, spec=spec, report=report)
+    return load_folder(
+        path,
+        image_size=IMAGE_SIZE if image_size is None else image_size,
+        skip_bad=skip_bad,
+        target=target,
+        spec=spec,
+        report=report,
+    )
 
 
 def read_samples(
@@ -122,7 +130,8 @@ def read_samples(
     """Inputs in the spec of a run, a chunk at a time; labels are not read.
 
     Args:
-        paths: files of a known format, images, and folders, of which all images are taken.
+        paths: files of a known format, images, and folders and archives, of which all images are
+            taken.
         spec: of the run.
         skip_bad: whether to leave out images that cannot be read.
         report: shows the progress and what is left out.
@@ -132,8 +141,8 @@ def read_samples(
     """
     for are_images, group in groupby(paths, lambda path: _find_reader(path) is None):
         if are_images:
-            for files, x in read_images(list(group), spec, skip_bad=skip_bad, report=report):
-                yield Samples([(str(file), None) for file in files], x)
+            for names, x in read_images(list(group), spec, skip_bad=skip_bad, report=report):
+                yield Samples([(name, None) for name in names], x)
             continue
         for path in group:
             reader = _find_reader(path)
@@ -143,5 +152,5 @@ def read_samples(
 
 
 def _find_reader(path: Path) -> Reader | None:
-    """The reader of a file's suffix; None for folders and images."""
+    """The reader of a file's suffix; None for folders, archives and images."""
     return None if path.is_dir() else READERS.get(path.suffix.lower())
