@@ -62,8 +62,8 @@ class NeighbourGraph:
     ) -> None:
         rows = np.arange(len(x)) if rows is None else rows
         self.count = neighbours
-        self.features = fit_features(x, rows)
-        self.points = self.features(x, rows)
+        self.features = fit_features(x, rows, report)
+        self.points = self.features(x, rows, report)
         self.first, self.place = distinct_rows(self.points)
         if len(self.first) < len(self.points):
             self.points = self.points[self.first]
@@ -176,9 +176,14 @@ class LabelGraph:
         report: Reporter | None = None,
     ) -> None:
         self.y, self.num_classes, self.class_prior = y, num_classes, class_prior
+        self.report = report or Reporter()
         self.neighbours = NeighbourGraph(x, rows, cache=cache, report=report)
         W, place = self.neighbours.joined(y), self.neighbours.place
-        self.propagation = None if W is None else Propagation(W, place, y, num_classes, class_prior)
+        self.propagation = None
+        if W is not None:
+            self.propagation = Propagation(
+                W, place, y, num_classes, class_prior, report=self.report
+            )
 
     def propagate(self) -> NDArray[np.float32]:
         """Classes of all samples by the labels alone, (N, C).
@@ -188,7 +193,8 @@ class LabelGraph:
         """
         found = np.empty((len(self.y), self.num_classes), np.float32)
         if self.propagation is not None:
-            found[:] = self.propagation.classes()[self.neighbours.place]
+            with self.report.work("Passing labels on to similar samples", None):
+                found[:] = self.propagation.classes()[self.neighbours.place]
         elif self.class_prior is not None:
             found[:] = self.class_prior
         else:
