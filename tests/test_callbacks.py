@@ -56,6 +56,9 @@ class Log(Callback):
     def __init__(self, name: str, calls: list[str]) -> None:
         self.name, self.calls = name, calls
 
+    def on_setup(self, trainer: Trainer) -> None:
+        self.calls.append(f"{self.name} setup {trainer.done}")
+
     def on_start(self, trainer: Trainer) -> None:
         self.calls.append(f"{self.name} start {trainer.done}")
 
@@ -87,7 +90,7 @@ def test_hooks_are_called_in_order() -> None:
     evaluate = Evaluate(2, None, recalibrate=False)
     make_trainer(3).fit([Log("a", calls), evaluate, Log("b", calls)])
     assert calls == [
-        "a start 0", "b start 0",
+        "a setup 0", "b setup 0", "a start 0", "b start 0",
         "a step 1", "b step 1",
         "a step 2", "a evaluation 2", "b evaluation 2", "b step 2",
         "a step 3", "a evaluation 3", "b evaluation 3", "b step 3",
@@ -103,7 +106,7 @@ def test_a_callback_ends_the_training() -> None:
     calls: list[str] = []
     trainer = make_trainer()
     trainer.fit([EndAfterTwo(), Log("a", calls)])
-    assert calls == ["a start 0", "a step 1", "a step 2", "a end 2"]
+    assert calls == ["a setup 0", "a start 0", "a step 1", "a step 2", "a end 2"]
     assert not trainer.last
 
 
@@ -112,20 +115,20 @@ def test_a_stopped_training_is_not_ended() -> None:
     trainer = make_trainer()
     with pytest.raises(Stopped, match="step 2 of 5"):
         trainer.fit([Log("a", calls)], stop_after(2))
-    assert calls == ["a start 0", "a step 1", "a step 2 stopping"]
+    assert calls == ["a setup 0", "a start 0", "a step 1", "a step 2 stopping"]
     calls.clear()
     trainer.fit([Log("a", calls)])
-    assert calls == ["a start 2", "a step 3", "a step 4", "a step 5", "a end 5"]
+    assert calls == ["a setup 2", "a start 2", "a step 3", "a step 4", "a step 5", "a end 5"]
 
 
 def test_after_the_last_step_there_is_nothing_to_stop() -> None:
     calls: list[str] = []
     trainer = make_trainer(2)
     trainer.fit([Log("a", calls)], stop_after(2))
-    assert calls == ["a start 0", "a step 1", "a step 2", "a end 2"]
+    assert calls == ["a setup 0", "a start 0", "a step 1", "a step 2", "a end 2"]
     calls.clear()
     trainer.fit([Evaluate(1, None, recalibrate=False), Log("a", calls)])  # resumed at its end
-    assert calls == ["a start 2", "a evaluation 2", "a end 2"]
+    assert calls == ["a setup 2", "a start 2", "a evaluation 2", "a end 2"]
 
 
 def test_evaluation_is_of_the_network_without_noise() -> None:

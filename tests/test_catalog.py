@@ -391,7 +391,7 @@ class Counting(Reporter):
         self.done = 0
 
     @contextmanager
-    def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    def work(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         def add(count: int) -> None:
             self.done += count
 

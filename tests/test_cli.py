@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cclp.commands.stop import StopOnSignal
+from cclp.commands.stop import Interrupted, StopOnSignal
 from cclp.commands.train import train
 from tests import children
 from tests.command_line import call
@@ -195,7 +195,7 @@ def test_help_names_all_options_and_loads_nothing_heavy(
 def test_the_first_signal_asks_and_the_second_acts(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     said: list[str] = []
-    with StopOnSignal(said.append) as should_stop:
+    with StopOnSignal(said.append, str) as should_stop:
         assert not should_stop()
         os.kill(os.getpid(), number)
         assert should_stop()
@@ -209,7 +209,10 @@ def test_a_signal_before_the_first_step_acts_at_once() -> None:
     said: list[str] = []
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in a job it may be ignored
     try:
-        with StopOnSignal(said.append), pytest.raises(KeyboardInterrupt):
+        with (
+            pytest.raises(Interrupted, match=r"Do this\."),
+            StopOnSignal(said.append, lambda: "Do this."),
+        ):
             signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
@@ -218,7 +221,7 @@ def test_a_signal_before_the_first_step_acts_at_once() -> None:
 
 def test_a_thread_may_ask_whether_to_stop() -> None:
     """As a study with several jobs does: signals are handled in the main thread only."""
-    with StopOnSignal(lambda text: None) as should_stop:
+    with StopOnSignal(lambda text: None, str) as should_stop:
         assert not should_stop()
         seen = threading.Event()
         asked = threading.Event()

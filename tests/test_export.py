@@ -1,8 +1,11 @@
 """What is exported gives what the run's network gives."""
 
 import json
+import re
+import shutil
 import sys
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +13,13 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from huggingface_hub import ModelCard
+from markdown_it import MarkdownIt
 
 from cclp.data.load import load
-from cclp.runs.export import export, load_exported, markdown
+from cclp.runs.export import export, load_exported
 from cclp.runs.inference import open_run
+from cclp.runs.model_card import model_card
 from cclp.runs.start import Stopped, train
 from cclp.training.evaluation import run_net
 from cclp.training.recipe import make_recipe
@@ -42,6 +48,11 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     )
     train(config, folder / "run")
     return folder / "run", folder
+
+
+def card_of(text: str) -> Any:
+    """A model card as the Hub reads it."""
+    return ModelCard(text)
 
 
 def expected(run: Path, x: np.ndarray) -> list[np.ndarray]:
@@ -80,18 +91,65 @@ def test_the_command_writes_a_card(
     monkeypatch.chdir(tmp_path)
     assert call("export", str(digits), "--format", "safetensors") == 0
     printed = capsys.readouterr().out
-    assert printed == "run-safetensors/model.safetensors and its card, run-safetensors/card.md\n"
-    card = json.loads(Path("run-safetensors/card.json").read_text())
+    assert printed == "run-safetensors/model.safetensors and its card, run-safetensors/README.md\n"
+    card = json.loads(Path("run-safetensors/config.json").read_text())
     result = json.loads((digits / "result.json").read_text())
     assert (card["error"], card["evaluated_on"]) == (result["error"], "test")
     assert (card["num_labels"], card["num_samples"]) == (30, 450)
     assert card["configuration"]["method"] == "cclp"
-    text = Path("run-safetensors/card.md").read_text()
+    text = Path("run-safetensors/README.md").read_text()
     assert f"{result['error']:.2%} error on the test set, 450 samples" in text
     assert "N x 1 x 8 x 8 pixels, float32, whole numbers from 0 to 16" in text
     assert call("export", str(digits), "--format", "safetensors") == 2
     assert "run-safetensors exists and is never overwritten" in capsys.readouterr().err
     assert not list(tmp_path.glob(".export-*"))
+    assert sorted(file.name for file in Path("run-safetensors").iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
+
+
+def test_the_hub_reads_the_card(digits: Path, tmp_path: Path) -> None:
+    config = export(digits, tmp_path / "out", "safetensors")
+    card: Any = ModelCard.load(tmp_path / "out" / "README.md")
+    assert card.content.count("\n---\n") == 1
+    about = card.data
+    assert (about.library_name, about.pipeline_tag) == ("cclp", "image-classification")
+    assert about.tags == ["cclp", "semi-supervised-learning", "safetensors"]
+    assert (about.license, about.metrics) == (None, ["accuracy"])
+    assert about.model_name == "cclp on digits"
+    accuracy, error = about.eval_results
+    assert accuracy.metric_value == pytest.approx(1 - config["error"], abs=1e-6)
+    assert (error.metric_type, error.metric_name) == ("error", "Error (test set, 450 samples)")
+    assert error.metric_value == pytest.approx(config["error"], abs=1e-6)
+    for result in (accuracy, error):
+        assert (result.dataset_name, result.dataset_type) == ("digits", "digits")
+        assert (result.dataset_split, result.task_type) == ("test", "image-classification")
+    assert card_of(str(card)).data.to_dict() == about.to_dict()  # as the Hub would write it
+
+
+def test_exports_of_version_01_are_read(digits: Path, tmp_path: Path) -> None:
+    """They had card.json and card.md."""
+    new, old = tmp_path / "new", tmp_path / "old"
+    export(digits, new, "safetensors")
+    shutil.copytree(new, old)
+    (old / "config.json").rename(old / "card.json")
+    (old / "README.md").rename(old / "card.md")
+    expected = load_exported(new).state_dict()
+    for name, tensor in load_exported(old).state_dict().items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=0)
+    (old / "card.json").unlink()
+    with pytest.raises(ValueError, match=r"old .* has no config\.json"):
+        load_exported(old)
+
+
+def test_an_exported_network_is_no_run(digits: Path, tmp_path: Path) -> None:
+    export(digits, tmp_path / "out", "safetensors")
+    with pytest.raises(ValueError, match=r"out is not a run directory: it was made by cclp export"):
+        open_run(tmp_path / "out")
+    with pytest.raises(ValueError, match=r"run cannot be used: .*model\.safetensors"):
+        load_exported(digits)
 
 
 def test_a_table_and_a_run_that_is_not_finished(tmp_path: Path) -> None:
@@ -101,25 +159,80 @@ def test_a_table_and_a_run_that_is_not_finished(tmp_path: Path) -> None:
         train(config, tmp_path / "run", should_stop=lambda: True)
     card = export(tmp_path / "run", tmp_path / "out", "safetensors")
     assert (card["finished"], card["error"]) == (False, None)
-    text = markdown(card)
+    text = model_card(card)
+    about = card_of(text).data
+    assert (about.pipeline_tag, about.metrics) == ("tabular-classification", None)
+    assert about.eval_results is None
     assert "the training was not finished" in text
     assert "| Classes | 2: no, yes |" in text
     assert "features, float32; normalised inside" in text
 
 
-def test_names_stay_in_their_cell(digits: Path, tmp_path: Path) -> None:
-    card = export(digits, tmp_path / "out", "safetensors")
-    card["input"]["classes"] = ["a|b", "<script>\nx"]
-    assert "| Classes | 2: a\\|b, &lt;script> x |" in markdown(card)
+HOSTILE = [
+    "a|b",
+    "<script>alert(1)</script>",
+    "![x](https://example.org/x.png)",
+    "[x](javascript:x) <https://example.org> &lt; &amp;",
+    "`code` *a* _b_ **c** ~~d~~ $e$ \\f \\| # g",
+    "- {a: b, 'c': [\"d\"]} # e",
+    "yes",
+    "1e5",
+    "é ☃ 𝒳",
+    "www.example.org https://example.org me@example.org ==x== ^y^",
+]
+BROKEN = "x\n---\nlicense: mit\n# y\u2028\x00\x85\ud800\t"
+
+
+def cells(text: str) -> dict[str, str]:
+    """Rows of the table as a reader sees them; there is no other markup than code in them."""
+    html = MarkdownIt("commonmark").enable("table").render(card_of(text).text)
+    found = re.findall(r"<tr>\s*<td>(.*?)</td>\s*<td>(.*?)</td>", html, re.DOTALL)
+    plain = {name: re.sub("</?code>", "", value) for name, value in found}
+    assert not any("<" in value for value in plain.values()), plain
+    return {name: unescape(value) for name, value in plain.items()}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_stay_text(digits: Path, tmp_path: Path, name: str) -> None:
+    config = export(digits, tmp_path / "out", "safetensors")
+    before = card_of(model_card(config)).data.to_dict()
+    config["input"]["classes"], config["data"] = ["a", name], name
+    config["configuration"]["method"] = config["configuration"]["recipe"]["net"] = name
+    text = model_card(config)
+    found = cells(text)
+    assert found["Classes"] == f"2: a, {name}"
+    assert found["Data"] == name
+    assert found["Method"].startswith(f"{name}, recipe ")
+    assert found["Network"].startswith(f"{name}, ")
+    card = card_of(text)
+    assert card.data.model_name == f"{name} on {name}"
+    assert card.data.eval_results[0].dataset_name == name
+    assert card.data.to_dict().keys() == before.keys()
+    for link in ("www.", "://", "@example"):  # GitHub and the Hub would make links of them
+        assert re.search(rf"(?<!\\){re.escape(link)}", card.text) is None
+    heading = MarkdownIt("commonmark").render(card.text.lstrip().splitlines()[0])
+    assert unescape(heading) == f"<h1>model.safetensors: a classifier of {name}</h1>\n"
+
+
+def test_a_name_cannot_leave_its_line(digits: Path, tmp_path: Path) -> None:
+    config = export(digits, tmp_path / "out", "safetensors")
+    config["input"]["classes"], config["data"] = ["a", BROKEN], BROKEN
+    text = model_card(config).encode().decode()
+    card = card_of(text)
+    assert card.data.license is None
+    said = BROKEN.replace("\ud800", "?")
+    assert card.data.eval_results[0].dataset_name == said
+    assert cells(text)["Classes"] == f"2: a, {' '.join(said.split())}".replace("\0", "\ufffd")
+    assert text.splitlines().count("---") == 2
 
 
 def test_what_was_changed_is_refused(digits: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(digits, out, "safetensors")
-    weights, card = out / "model.safetensors", out / "card.json"
+    weights, card = out / "model.safetensors", out / "config.json"
     content, about = weights.read_bytes(), json.loads(card.read_text())
     weights.write_bytes(content[:-1])
-    with pytest.raises(ValueError, match="not the file that card"):
+    with pytest.raises(ValueError, match=r"not the file that config\.json"):
         load_exported(out)
     weights.write_bytes(content)
     changes: tuple[dict[str, Any], ...] = (

@@ -42,7 +42,7 @@ def test_pseudo_labels_are_those_of_the_graph() -> None:
     assert not labels[split.held_out].any()
     assert decision == Decision("used", 0.0, correct=12, tested=12)
     assert messages.warnings == []
-    assert "12/12" in messages.infos[-1]
+    assert "12 of 12 labels" in messages.infos[-1]
 
 
 def test_held_out_samples_are_never_looked_at() -> None:
@@ -110,7 +110,7 @@ def test_messages_name_what_the_graph_is_of(monkeypatch: pytest.MonkeyPatch) -> 
     labeler.start()
     (warning,) = messages.warnings
     assert "features" in warning
-    assert "3/30" in warning
+    assert "3 of 30 labels" in warning
 
 
 def test_a_refresh_is_a_new_array() -> None:

@@ -1,6 +1,8 @@
 """What a person sees: a bar on a terminal, lines elsewhere, warnings always."""
 
 import io
+import itertools
+import re
 
 import pytest
 from rich.console import Console
@@ -33,7 +35,7 @@ def test_lines() -> None:
     play(Lines(screen))
     assert text(screen).splitlines() == [
         "cclp on digits: step 15/20  cross_entropy 0.500  cclp 3.250  error 1.23%  2.0 steps/s  "
-        "0.0 min left",
+        "2 s left",
         "Beware [of] dogs.",
     ]
 
@@ -137,11 +139,99 @@ def test_work_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     work(Bar(bar))
     work(Quiet(quiet))
     assert text(lines).splitlines() == [
-        f"decoding [some] images: {share}%" for share in (25, 50, 75, 100)
+        f"decoding [some] images: {share}%, 0 s left" for share in (25, 50, 75, 100)
     ]
     assert "decoding [some] images" in text(bar)
     assert "100%" in text(bar)
     assert text(quiet) == ""
+
+
+def test_lines_say_how_much_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([0.0, 29.0, 48.0, 3600.0, 7200.0])
+    monkeypatch.setattr("cclp.progress.time.monotonic", lambda: next(seconds))
+    screen = console(terminal=False)
+    with Lines(screen) as report, report.work("neighbours", 100) as advance:
+        for done in (10, 30, 2, 1):
+            advance(done)
+    assert text(screen).splitlines() == [
+        "neighbours: 40%, 1.2 min left",
+        "neighbours: 42%, 82.9 min left",
+        "neighbours: 43%, 2.7 h left",
+    ]
+
+
+def test_work_of_unknown_size_is_a_sentence() -> None:
+    lines, bar = console(terminal=False), console(terminal=True)
+    for report in (Lines(lines), Bar(bar)):
+        with report, report.work("Passing labels on", None) as advance:
+            advance(1)
+    assert text(lines) == "Passing labels on.\n"
+    assert "Passing labels on" in text(bar)
+    assert "%" not in text(bar)
+    assert " left" not in text(bar)
+
+
+def shown_lines(of: Console) -> list[str]:
+    """What a terminal has shown at the bottom, one after the other, without colours."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text(of))
+    return [line.rstrip() for line in re.split(r"[\r\n]+", plain) if line.strip()]
+
+
+def test_a_bar_is_one_line_of_a_terminal_of_80_columns() -> None:
+    """Of what does not fit, the rate goes first, then the terms, the last one first."""
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80)
+    terms = {"cross_entropy": 0.1234, "cclp": 12.3456, "graph_pseudo_label": 0.5, "vat": 1.0}
+    shown = {}
+    with Bar(screen) as bar:
+        for count in range(5):
+            bar.begin("run", 8000, 9000)
+            bar.error(8000, 0.0123)
+            bar.step(8001, dict(list(terms.items())[:count]), 0.5)
+            bar.end()
+            shown[count] = shown_lines(screen)[-1]
+        with bar.work("from https://example.org/" + 100 * "long/", 10) as advance:
+            advance(1)
+    assert max(map(len, shown_lines(screen))) <= 80
+    assert all(line.startswith("8001/9000 ") for line in shown.values())
+    facts = [line.split("error 1.23%")[1].split("  ")[1:] for line in shown.values()]
+    assert facts == [
+        ["2.0 steps/s"],
+        ["cross_entropy 0.123"],
+        ["cross_entropy 0.123"],
+        ["cross_entropy 0.123"],
+        ["cross_entropy 0.123"],
+    ]
+    assert any(line.startswith("from https://example.org/long") for line in shown_lines(screen))
+
+
+def test_the_bar_of_the_training_makes_room_for_other_work() -> None:
+    """As when a resumed run needs its graph: there is one bar at a time, and the first returns."""
+    screen = console(terminal=True)
+    with Bar(screen) as bar:
+        bar.begin("run", 0, 20)
+        bar.step(5, {}, 0.5)
+        with bar.work("outer", 2) as outer:
+            outer(1)
+            with bar.work("inner", 1) as inner:
+                inner(1)
+            outer(1)
+        bar.step(6, {}, 0.5)
+    last = [line.split(" ━")[0].strip() for line in shown_lines(screen)]
+    order = [name for name, _ in itertools.groupby(last)]
+    assert order == ["run", "0/20", "5/20", "outer", "inner", "outer", "5/20", "6/20"]
+
+
+def test_the_last_error_is_on_the_bar_that_stays() -> None:
+    screen = console(terminal=True)
+    with Bar(screen) as bar:
+        bar.begin("first", 0, 1)
+        bar.step(1, {}, 0.5)
+        bar.error(1, 0.25)
+        bar.end()
+        assert shown_lines(screen)[-1].endswith("error 25.00%  2.0 steps/s")
+        bar.begin("second", 0, 1)
+        bar.step(1, {}, 0.5)
+    assert "error" not in shown_lines(screen)[-1]
 
 
 def test_what_one_need_not_know_is_not_told_quietly() -> None:

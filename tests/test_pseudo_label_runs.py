@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +21,11 @@ from cclp.methods.base import Step
 from cclp.methods.cclp import CCLP
 from cclp.methods.graph_pseudo_label import GraphPseudoLabel
 from cclp.nets import mlp
+from cclp.progress import Cost, Reporter
 from cclp.pseudo_labels.graph import LabelGraph
+from cclp.pseudo_labels.labeler import Labeler
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
+from cclp.pseudo_labels.schedule import PseudoLabelSchedule
 from cclp.runs.start import Stopped, resume, train
 from cclp.training import trainer
 from cclp.training.config import Config
@@ -215,7 +219,7 @@ def test_the_decision_is_in_the_result_and_the_checkpoint(
         expected = {"supervised_warmup": warmup, "correct": 3, "tested": 30, "teachers": None}
         assert result["decisions"] == {"pseudo_labels": outcome, **expected}
         assert checkpoint_info(out)["decisions"] == result["decisions"]
-        told = [text for text in messages.warnings if "3/30" in text]
+        told = [text for text in messages.warnings if "3 of 30 labels" in text]
         assert len(told) == (outcome == "refused")
 
 
@@ -412,3 +416,72 @@ def test_from_the_command_line(
     ):
         assert call(*short, *wrong, "--out", str(tmp_path / "wrong")) == 2
         assert message in capsys.readouterr().err
+
+
+class Phases(Reporter):
+    """Notes what the user sees progress of, and whether each piece of work was seen to its end."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def begin(self, title: str, done: int, steps: int, cost: Cost = int) -> None:
+        self.seen.append("training")
+
+    @contextmanager
+    def work(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        pieces: list[int] = []
+        yield pieces.append
+        assert total is None or sum(pieces) == total
+        self.seen.append(what)
+
+    def end(self) -> None:
+        self.seen.append("end")
+
+
+def test_every_phase_shows_its_progress_before_the_training_does(
+    blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    phases = Phases()
+    train(make_config(blobs, 4), tmp_path / "run", phases)
+    assert phases.seen == [
+        "Measuring how values vary",
+        "Describing samples",
+        "Searching for similar samples",
+        "Passing labels on to similar samples",
+        "Testing on labels that are held back",
+        "training",
+        "end",
+    ]
+
+
+def test_every_phase_of_images_and_of_a_committee_shows_its_progress() -> None:
+    rng, split = np.random.default_rng(0), make_split(np.arange(60) % 3, 30, 0, seed=0)
+    images, table = rng.normal(size=(60, 1, 16, 16)), rng.normal(size=(60, 4))
+    phases = Phases()
+    for x, committee in ((images, False), (table, True)):
+        Labeler(
+            x,
+            np.arange(60) % 3,
+            split,
+            3,
+            PseudoLabelSchedule(100),
+            committee=committee,
+            report=phases,
+        ).start()
+    both = ["Passing labels on to similar samples", "Testing on labels that are held back"]
+    assert phases.seen == [
+        "Describing some samples",
+        "Finding what tells samples apart",
+        "Describing samples",
+        "Searching for similar samples",
+        "Finding edges in images",
+        "Comparing similar images",
+        *both,
+        "Measuring how values vary",
+        "Describing samples",
+        "Searching for similar samples",
+        *both,
+        "Training simple classifiers",
+        "Asking simple classifiers",
+    ]

@@ -366,7 +366,8 @@ def test_overhead(tmp_path: Path, small_sizes: dict[str, Any]) -> None:
     steps: list[int] = []
 
     class Watching(Reporter):
-        def work(self, what: str, total: int) -> Any:
+        def work(self, what: str, total: int | None) -> Any:
+            assert total is not None
             steps.append(total)
             return super().work(what, total)
 

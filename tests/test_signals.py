@@ -1,7 +1,9 @@
 """Ctrl-C and SIGTERM stop a command, however it was started; no test hangs or leaves a child."""
 
+import shlex
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from filelock import FileLock
 
 from tests import children
+from tests.forks import Forks
 
 LAB = [sys.executable, "-m", "cclp", "lab", "--no-browser"]
 
@@ -72,3 +75,49 @@ def test_a_test_that_hangs_fails_and_its_children_end(tmp_path: Path) -> None:
     assert "Timeout (>3.0s)" in done.stdout
     with FileLock(tmp_path / "held", timeout=30):  # the child of the child has ended
         pass
+
+
+NET = """
+from cclp.nets.perceptron import mlp
+
+def make(shape, num_classes):
+    return mlp(64, num_classes, hidden_sizes=[8], embedding_size=4)
+"""
+DIGITS = ["digits", "--num-labels", "20", "--per-class", "2", "--unlabeled-batch", "20"]
+
+
+@pytest.fixture(scope="module")
+def forks(cache: Path) -> Iterator[Forks]:
+    with children.ended():
+        yield Forks()
+
+
+def test_ctrl_c_names_the_command_that_begins_or_resumes(forks: Forks, tmp_path: Path) -> None:
+    """Before config.json is there, the same command; while neighbours are kept, --resume."""
+    (tmp_path / "mine.py").write_text(NET)
+    out, neighbours = tmp_path / "my run", tmp_path / "cache" / "cclp" / "neighbours"
+    where = {"folder": str(tmp_path), "environment": {"XDG_CACHE_HOME": str(tmp_path / "cache")}}
+    train = ["train", *DIGITS, "--max-steps", "3", "--quiet", "--out", str(out)]
+    train += ["--method", "cclp+graph_pseudo_label", "--net", "mine:make"]
+    ended = forks.run(*train, signal_at=(signal.SIGINT, 1, str(out)), **where)
+    assert ended.code == 128 + signal.SIGINT
+    assert ended.said == ("cclp: stopped at once; nothing was begun; run the same command again\n")
+    ended = forks.run(*train, signal_at=(signal.SIGINT, 1, str(neighbours)), **where)
+    assert ended.code == 128 + signal.SIGINT
+    told, command = ended.said.split(": cclp ")
+    assert told == "cclp: stopped at once; resume with"
+    assert shlex.split(command) == ["train", "--resume", str(out), "--net", "mine:make"]
+    assert forks.run(*shlex.split(command), **where).code == 0
+    assert (out / "result.json").exists()
+
+
+def test_ctrl_c_in_a_comparison_resumes_by_the_same_command(forks: Forks, tmp_path: Path) -> None:
+    out = tmp_path / "comparison"
+    compare = ["compare", *DIGITS[:3], "--methods", "supervised,cclp", "--seeds", "1"]
+    compare += ["--max-steps", "3", "--quiet", "--out", str(out)]
+    ended = forks.run(*compare, signal_at=(signal.SIGINT, 5, str(out)))
+    assert ended.code == 128 + signal.SIGINT
+    assert ended.said == (
+        "cclp: stopped at once; what was saved is kept: the same command resumes\n"
+    )
+    assert forks.run(*compare).code == 0

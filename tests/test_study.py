@@ -125,7 +125,7 @@ def test_several_at_a_time_are_the_same_runs(trained: Path, tmp_path: Path) -> N
     shown: list[int] = []
 
     class Watching(Reporter):
-        def work(self, what: str, total: int) -> Any:
+        def work(self, what: str, total: int | None) -> Any:
             assert (what, total) == ("3 runs, 2 at a time", 18)
             return nullcontext(shown.append)
 

@@ -13,7 +13,7 @@ from cclp.commands.compare import compare
 from cclp.commands.data import data
 from cclp.commands.lab import lab
 from cclp.commands.reproduce import reproduce
-from cclp.commands.stop import interrupted_by
+from cclp.commands.stop import Interrupted, interrupted_by
 from cclp.commands.train import train
 from cclp.commands.use import evaluate, export, predict, report
 from cclp.training import processes
@@ -69,12 +69,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if processes.rank():  # process 0 prints it too
             sys.exit(FAILED)
         _fail(str(error), FAILED)
-    except (click.Abort, KeyboardInterrupt):
-        _fail(
-            "stopped at once; what was saved is kept: the same command resumes it, or cclp train "
-            "--resume for a run",
-            128 + signal.SIGINT,
-        )
+    except (Interrupted, click.Abort, KeyboardInterrupt) as stopped:
+        what = str(stopped) if isinstance(stopped, Interrupted) else "run the same command again"
+        _fail(f"stopped at once; {what}", 128 + signal.SIGINT)
     sys.exit(code or 0)
 
 

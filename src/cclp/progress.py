@@ -5,18 +5,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Self
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column
+from rich.text import Text
 
 _SECONDS_BETWEEN_LINES = 30.0
+_BAR = 12  # columns
+_TIME = len("10:00:00 left")
 
 Cost = Callable[[int], int]  # of so many steps from the first on, in any unit
 
@@ -46,6 +44,9 @@ class Reporter:
     def error(self, done: int, error: float) -> None:
         """The net was evaluated."""
 
+    def end(self) -> None:
+        """The training has ended."""
+
     def warn(self, text: str) -> None:
         """A sentence that the user must not miss."""
 
@@ -53,8 +54,11 @@ class Reporter:
         """A sentence about what happens now."""
 
     @contextmanager
-    def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Something that takes a while; call what it gives with every piece of ``total`` done."""
+    def work(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        """Something that takes a while; call what it gives with every piece of ``total`` done.
+
+        ``total`` is None if nobody knows how much there is to do.
+        """
         yield lambda done: None
 
 
@@ -65,19 +69,20 @@ class Quiet(Reporter):
         self.console = console
         self.title = ""
         self.done = self.steps = 0
-        self.terms = ""
+        self.terms: list[str] = []
         self.latest_error = ""
         self.cost: Cost = int
         self.pace = 0.0  # seconds for each unit of cost
 
     def begin(self, title: str, done: int, steps: int, cost: Cost = int) -> None:
         self.title, self.done, self.steps, self.cost = title, done, steps, cost
+        self.terms, self.latest_error, self.pace = [], "", 0.0  # of the run before
 
     def step(self, done: int, terms: Mapping[str, float], seconds: float) -> None:
         self.done = done
         pace = seconds / self._last_cost
         self.pace = 0.9 * self.pace + 0.1 * pace if self.pace else pace
-        self.terms = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
+        self.terms = [f"{name} {value:.3f}" for name, value in terms.items()]
 
     def error(self, done: int, error: float) -> None:
         self.latest_error = f"error {error:.2%}"
@@ -94,54 +99,122 @@ class Quiet(Reporter):
         return f"{1 / (self.pace * self._last_cost):.1f} steps/s" if self.pace else ""
 
 
-class Bar(Quiet):
-    """A progress bar that stays at the bottom of the terminal."""
+class _Time(ProgressColumn):
+    """How long it still takes, once that is known; how long it has taken, if it never is."""
 
-    progress: Progress | None = None
+    max_refresh = 0.5
+
+    def __init__(self) -> None:
+        super().__init__(_whole())
+
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text(_clock(task.elapsed or 0))
+        if task.finished or task.time_remaining is None:
+            return Text()
+        return Text(f"{_clock(task.time_remaining)} left")
+
+
+def _whole() -> Column:
+    """Of a table: never wrapped."""
+    return Column(no_wrap=True)
+
+
+def _erase(progress: Progress | None) -> None:
+    """Stop it and leave nothing of it; it can be started again."""
+    if progress is not None:
+        progress.live.transient = True
+        progress.stop()
+        progress.live.transient = False
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+class Bar(Quiet):
+    """A progress bar that stays at the bottom of the terminal, on one line of it."""
+
+    training: Progress | None = None
+    shown: Progress | None = None  # of the training, or of some work: one at a time
 
     def info(self, text: str) -> None:
         self.warn(text)
 
     @contextmanager
-    def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=12),
-            TaskProgressColumn(),
-            TimeRemainingColumn(compact=True),
-        )
-        with Progress(*columns, console=self.console, transient=True) as progress:
-            task = progress.add_task(escape(what), total=total)
-            yield lambda done: progress.update(task, advance=done)
+    def work(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        room = self.console.width - _BAR - len("100%") - _TIME - 3
+        name = Text(what)
+        name.truncate(room, overflow="ellipsis")
+        share = TextColumn("{task.fields[share]}", table_column=_whole())
+        progress = self._progress(share, _Time())
+        task, so_far = progress.add_task(escape(name.plain), total=total, share=""), 0
+
+        def advance(done: int) -> None:
+            nonlocal so_far
+            so_far += done
+            known = "" if total is None else f"{so_far / max(total, 1):.0%}"
+            progress.update(task, advance=done, share=known)
+
+        outer = self.shown
+        _erase(outer)
+        self.shown = progress
+        progress.start()
+        try:
+            yield advance
+        finally:
+            _erase(progress)
+            self.shown = outer
+            if outer is not None:
+                outer.start()
 
     def begin(self, title: str, done: int, steps: int, cost: Cost = int) -> None:
+        self.end()
         super().begin(title, done, steps, cost)
-        if self.progress is not None:  # of the run before
-            self.progress.stop()
-        whole = Column(no_wrap=True, min_width=2 * len(str(steps)) + 1)
-        self.progress = Progress(
-            TextColumn("{task.fields[place]}", table_column=whole),
-            BarColumn(bar_width=12),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
-            console=self.console,
-        )
         self.warn(title)
-        self.task = self.progress.add_task(
-            "", total=cost(steps), completed=cost(done), place=self._place, facts=""
+        facts = TextColumn("{task.fields[facts]}", table_column=_whole())
+        self.training = self.shown = self._progress(_Time(), facts)
+        self.task = self.training.add_task(
+            self._place, total=cost(steps), completed=cost(done), facts=""
         )
-        self.progress.start()
+        self.training.start()
 
     def step(self, done: int, terms: Mapping[str, float], seconds: float) -> None:
         super().step(done, terms, seconds)
-        assert self.progress is not None
-        facts = "  ".join(filter(None, [self.latest_error, self.terms, self.rate]))
-        self.progress.update(
+        self._update()
+
+    def end(self) -> None:
+        if self.training is not None:
+            self._update()
+            self.training.stop()
+            self.training = self.shown = None
+
+    def _update(self) -> None:
+        assert self.training is not None
+        self.training.update(
             self.task,
+            description=self._place,
             total=self.cost(self.steps),  # a run may have found out since it began
-            completed=self.cost(done),
-            place=self._place,
-            facts=escape(facts),
+            completed=self.cost(self.done),
+            facts=escape(self._facts()),
+        )
+
+    def _facts(self) -> str:
+        """As many as there is room for: the rate is left out first, then terms, then the error."""
+        room = self.console.width - len(self._place) - _BAR - _TIME - 3
+        facts = [fact for fact in (self.latest_error, *self.terms, self.rate) if fact]
+        while cell_len("  ".join(facts)) > room and facts:
+            facts.pop()
+        return "  ".join(facts)
+
+    def _progress(self, *facts: ProgressColumn) -> Progress:
+        return Progress(
+            TextColumn("{task.description}", table_column=_whole()),
+            BarColumn(bar_width=_BAR, table_column=_whole()),
+            *facts,
+            console=self.console,
         )
 
     @property
@@ -149,8 +222,7 @@ class Bar(Quiet):
         return f"{self.done:>{len(str(self.steps))}}/{self.steps}"
 
     def __exit__(self, *_: object) -> None:
-        if self.progress is not None:
-            self.progress.stop()
+        self.end()
 
 
 class Lines(Quiet):
@@ -160,15 +232,20 @@ class Lines(Quiet):
         self.warn(text)
 
     @contextmanager
-    def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        so_far, last = 0, time.monotonic()
+    def work(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        so_far, begun = 0, time.monotonic()
+        last = begun
+        if total is None:
+            self.warn(f"{what}.")
 
         def advance(done: int) -> None:
             nonlocal so_far, last
             so_far += done
-            if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
-                self.warn(f"{what}: {so_far / max(total, 1):.0%}")
-                last = time.monotonic()
+            now = time.monotonic()
+            if total is not None and so_far and now - last >= _SECONDS_BETWEEN_LINES:
+                left = _time_left((now - begun) * (total - so_far) / so_far)
+                self.warn(f"{what}: {so_far / max(total, 1):.0%}, {left}")
+                last = now
 
         yield advance
 
@@ -186,11 +263,17 @@ class Lines(Quiet):
         self._line()
 
     def _line(self) -> None:
-        minutes = (self.cost(self.steps) - self.cost(self.done)) * self.pace / 60
-        left = f"{minutes:.1f} min left" if minutes else ""
-        facts = [f"step {self.done}/{self.steps}", self.terms, self.latest_error, self.rate, left]
+        seconds = (self.cost(self.steps) - self.cost(self.done)) * self.pace
+        left = _time_left(seconds) if seconds else ""
+        facts = [f"step {self.done}/{self.steps}", *self.terms, self.latest_error, self.rate, left]
         self.warn(f"{self.title}: " + "  ".join(filter(None, facts)))
         self.last_line = time.monotonic()
+
+
+def _time_left(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s left"
+    return f"{seconds / 60:.1f} min left" if seconds < 7200 else f"{seconds / 3600:.1f} h left"
 
 
 def make_reporter(quiet: bool) -> Reporter:

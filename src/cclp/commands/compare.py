@@ -22,7 +22,7 @@ from cclp.commands.options import (
     skip_bad_option,
     target_option,
 )
-from cclp.commands.stop import StopOnSignal
+from cclp.commands.stop import SAME_COMMAND, StopOnSignal
 from cclp.commands.train import data_name, make_config
 from cclp.methods import METHODS, method_parts
 from cclp.progress import make_reporter
@@ -97,7 +97,10 @@ def compare(
     from cclp.experiments.compare import compare as run_comparison
     from cclp.runs.start import Stopped
 
-    with make_reporter(quiet) as report, StopOnSignal(report.warn) as should_stop:
+    with (
+        make_reporter(quiet) as report,
+        StopOnSignal(report.warn, lambda: SAME_COMMAND) as should_stop,
+    ):
         try:
             run_comparison(config, names, range(seeds), out, report, should_stop, jobs)
         except Stopped:

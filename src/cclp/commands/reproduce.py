@@ -18,7 +18,7 @@ from cclp.commands.options import (
     path_option,
     quiet_option,
 )
-from cclp.commands.stop import StopOnSignal
+from cclp.commands.stop import SAME_COMMAND, StopOnSignal
 from cclp.files import write_bytes
 from cclp.progress import make_reporter
 
@@ -251,7 +251,7 @@ def _reproduce(
     check_page(out / "report.html")
     line = shlex.join(["cclp", *context.obj])
     with make_reporter(quiet) as report:
-        with StopOnSignal(report.warn) as signalled:
+        with StopOnSignal(report.warn, lambda: SAME_COMMAND) as signalled:
             over = time.monotonic() + 60 * (budget or math.inf)
             try:
                 claims = run(

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
+SAME_COMMAND = "what was saved is kept: the same command resumes"
+
 
 @contextmanager
 def interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
@@ -26,22 +28,38 @@ def interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """Ctrl-C has ended a command at once; ``str()`` says what the user can do."""
+
+
 class StopOnSignal:
     """Answers whether Ctrl-C or SIGTERM has come; a second one ends the process at once.
 
     So does the first one as long as nobody has asked: before the first step there is nothing to
     finish, and a process that waits for others would never ask.
+
+    Args:
+        warn: called with a sentence when the first one has come.
+        advice: what the user can do after an end at once; looked up then.
+
+    Raises:
+        Interrupted: on leaving it by Ctrl-C.
     """
 
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        self.warn = warn
+    def __init__(self, warn: Callable[[str], None], advice: Callable[[], str]) -> None:
+        self.warn, self.advice = warn, advice
         self.number = 0
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._restore()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            raise Interrupted(self.advice()) from None
+
+    def _restore(self) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
@@ -52,5 +70,5 @@ class StopOnSignal:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.number = number
-        self.__exit__()
+        self._restore()
         self.warn("Stopping after this step; once more to stop at once.")

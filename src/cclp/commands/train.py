@@ -3,6 +3,7 @@
 import shlex
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,29 +167,30 @@ def train(
             if name not in ("resume", "quiet", *RESUME_TAKES):
                 raise ValueError(f"--resume takes everything from the run: leave out {flag}")
         again = {name: options[name] for name in RESUME_TAKES if name in given}
+        out = resume
     else:
         if options["devices"] is None:
             options["devices"] = processes.launched_world_size() or 1
         config = make_config(**options)
         out = out or Path("runs", _run_name(config))
+        own = {"net": config.recipe.net, "method": config.method}
+        again = {name: value for name, value in own.items() if is_user_code(value)}
 
     # torch and Fabric are loaded from here on
     from cclp.runs import start
 
     first = processes.rank() == 0
     reporter = make_reporter(quiet) if first else Reporter()
-    with reporter as report, StopOnSignal(report.warn) as should_stop:
+    advice = partial(_advice, out, again)
+    with reporter as report, StopOnSignal(report.warn, advice) as should_stop:
         try:
             if resume is None:
-                assert out is not None
                 line = shlex.join(["cclp", *context.obj])
                 result = start.train(config, out, report, should_stop, line)
             else:
-                out = resume
                 result = start.resume(out, report, should_stop, **again)
         except start.Stopped as stopped:
-            command = f"cclp train --resume {shlex.quote(str(out))}"
-            report.warn(f"{stopped} It is saved; resume with: {command}")
+            report.warn(f"{stopped} It is saved; {advice()}")
             # the signal may have reached another process only
             context.exit(128 + (should_stop.number or signal.SIGTERM) if first else 0)
     if not first:
@@ -203,6 +205,18 @@ def train(
         f"{measured}, {result['method']}, {result['num_labels']} labels, "
         f"{result['recipe']['max_steps']} steps, {result['seconds'] / 60:.1f} min: {out}"
     )
+
+
+def _advice(run: Path, again: dict[str, Any]) -> str:
+    """What to do after a stop: the options of ``again`` are to be named again."""
+    if not (run / "config.json").exists():
+        return "nothing was begun; run the same command again"
+    named = [
+        part
+        for name, value in again.items()
+        for part in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    return f"resume with: {shlex.join(['cclp', 'train', '--resume', str(run), *named])}"
 
 
 def make_config(

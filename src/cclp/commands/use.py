@@ -120,19 +120,21 @@ def predict(
 def export(run: Path, kind: "Format", out: Path | None, net: str | None, quiet: bool) -> None:
     """The network of RUN as a file that other programs load, and a model card beside it.
 
-    It takes raw samples and gives logits and embeddings. The card, for programs (card.json) and
-    people (card.md), says what it was trained on, with how many labels, and how well it does.
+    It takes raw samples and gives logits and embeddings. The card, for programs (config.json) and
+    people (README.md), says what it was trained on, with how many labels, and how well it does.
+    The Hugging Face Hub takes the folder as it is.
 
     \b
     cclp export runs/photos                        # photos-onnx/model.onnx
     cclp export runs/photos --format safetensors   # for cclp.runs.export.load_exported
+    hf upload ME/photos photos-safetensors         # with pip install huggingface_hub
     """
     from cclp.runs.export import export
 
     out = out or Path(f"{run.resolve().name}-{kind}")
     with make_reporter(quiet) as report:
-        card = export(run, out, kind, net, report)
-    click.echo(f"{out / card['file']} and its card, {out / 'card.md'}")
+        config = export(run, out, kind, net, report)
+    click.echo(f"{out / config['file']} and its card, {out / 'README.md'}")
 
 
 def _no_formula(cell: str) -> str:

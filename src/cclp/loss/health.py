@@ -30,7 +30,7 @@ class HealthWarning(NamedTuple):
         code: of the kind: one class holds most of the unlabeled mass ("collapsed"), points reach
             only themselves ("isolated"), posteriors are near uniform ("uncertain"), points reach
             no label ("unreachable").
-        message: a sentence or two: the value, and what to do.
+        message: a sentence or two for people who do not know the method, with what to do.
     """
 
     code: Code
@@ -70,31 +70,27 @@ class GraphHealth(NamedTuple):
         known: dict[str, tuple[Code, str]] = {
             "largest_excess": (
                 "collapsed",
-                f"One class may be taking over the batch: its mass is "
-                f"{self.largest_class_mass:.1f} times that of a balanced one, far beyond its share "
-                "of the labels. Unless the unlabeled data are that unbalanced, lower the learning "
-                "rate or the weight of the loss, or begin with a supervised warm-up.",
+                "One class may be taking over: many more unlabeled samples go to it than its share "
+                "of the labels. If your data are that unbalanced, nothing to do; if not, lower the "
+                "learning rate or the weight of the loss, or begin with a supervised warm-up.",
             ),
             "self_transition": (
                 "isolated",
-                f"Points reach little but themselves (mean self-transition "
-                f"{self.self_transition:.2f}): embeddings are too large for this similarity. "
-                "Unless that passes with the first steps, raise the temperature or bandwidth, or "
-                "use similarity='cosine'.",
+                "Samples hardly influence each other: the net has moved them too far apart. "
+                "Normal in the first steps; if it stays, use similarity='cosine', or raise the "
+                "temperature or bandwidth.",
             ),
             "posterior_entropy": (
                 "uncertain",
-                f"Propagated labels are almost uniform (their entropy is "
-                f"{self.posterior_entropy:.0%} of the largest): the embedding does not separate "
-                "classes yet. Normal early in training; later, put more labels into the batch or "
-                "lower the temperature or bandwidth.",
+                "The net does not yet tell the classes of unlabeled samples apart. Normal early "
+                "in training: nothing to do; later, put more labels into the batch, or lower the "
+                "temperature or bandwidth.",
             ),
             "moves_to_label": (
                 "unreachable",
-                f"Some unlabeled points hardly ever reach a label (in {self.moves_to_label:.0e} "
-                "moves of the random walk): their labels hang on transitions as rare, and on a GPU "
-                "they are close to the mean label. Raise the temperature or bandwidth, or put more "
-                "labels into the batch.",
+                "Some unlabeled samples are so unlike all labeled ones that nothing certain is "
+                "learned from them. Label some of these, put more labels into the batch, or raise "
+                "the temperature or bandwidth.",
             ),
         }
         values = self._asdict()

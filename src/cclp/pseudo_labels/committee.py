@@ -18,6 +18,7 @@ from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
+from cclp.progress import Reporter
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut
 
 FEW_LABELS = 7.0  # of each class: with so many the graph is trusted as the classifiers together
@@ -163,7 +164,12 @@ def classifiers(points: Points, values: int) -> dict[str, Callable[[], Any]]:
 
 
 def vote(
-    graph: NDArray[np.float32], left_out: LeftOut, x: NDArray[Any], points: Points, y: Classes
+    graph: NDArray[np.float32],
+    left_out: LeftOut,
+    x: NDArray[Any],
+    points: Points,
+    y: Classes,
+    report: Reporter | None = None,
 ) -> Vote:
     """Classes of all samples by a vote of the graph and the classifiers.
 
@@ -173,10 +179,11 @@ def vote(
         x: samples, (N, F): trees do not ask for units.
         points: features whose distances mean something, (N, D).
         y: classes, (N,), −1 where there is no label.
+        report: shows progress.
     """
-    num_classes = graph.shape[1]
+    num_classes, report = graph.shape[1], report or Reporter()
     points = unit_variance(points)
-    opinions = teach(x, points, y, num_classes)
+    opinions = teach(x, points, y, num_classes, report)
     asked = np.ones(len(left_out.samples), bool)  # labels that all of them were tested on
     for opinion in opinions.values():
         asked &= opinion.left_out[left_out.samples] >= 0
@@ -186,14 +193,16 @@ def vote(
     learned = y[taught_labels(y, num_classes)] if opinions else y[y >= 0]
     counts = np.bincount(learned, minlength=num_classes).astype(np.float64)
     weights = committee_weights(correct, y[rows], counts)
-    votes = weights["graph"] * graph
-    for name, opinion in opinions.items():
-        if weights[name]:
-            votes[np.arange(len(y)), opinion.classes()] += weights[name]
-    known = np.flatnonzero(y >= 0)
-    votes[known] = graph[known]
-    if opinions:
-        votes = settle(votes, points)
+    votes, known = weights["graph"] * graph, np.flatnonzero(y >= 0)
+    with report.work("Asking simple classifiers", len(opinions) + 1) as done:
+        for name, opinion in opinions.items():
+            if weights[name]:
+                votes[np.arange(len(y)), opinion.classes()] += weights[name]
+            done(1)
+        votes[known] = graph[known]
+        if opinions:
+            votes = settle(votes, points)
+        done(1)
     best = correct[max(weights, key=lambda name: weights[name])]
     return Vote(votes, LeaveOneOut.of(best, y[rows]), weights)
 
@@ -225,7 +234,9 @@ def settle(votes: NDArray[np.float32], points: Points) -> NDArray[np.float32]:
     return votes
 
 
-def teach(x: NDArray[Any], points: Points, y: Classes, num_classes: int) -> dict[str, Opinion]:
+def teach(
+    x: NDArray[Any], points: Points, y: Classes, num_classes: int, report: Reporter | None = None
+) -> dict[str, Opinion]:
     """What every classifier says about all samples, and about each label without having seen it.
 
     Args:
@@ -233,6 +244,7 @@ def teach(x: NDArray[Any], points: Points, y: Classes, num_classes: int) -> dict
         points: features whose distances mean something, of about unit variance, (N, D).
         y: classes, (N,), −1 where there is no label.
         num_classes: C.
+        report: shows progress.
 
     Returns:
         By name; labels are predicted out of fold, by trees out of bag. Empty if there are too
@@ -241,21 +253,26 @@ def teach(x: NDArray[Any], points: Points, y: Classes, num_classes: int) -> dict
     known = taught_labels(y, num_classes)
     if len(known) < 2 * num_classes and len(known) < (y >= 0).sum():
         return {}
-    found = {}
     values = len(known) * num_classes
     folds = FOLDS if values <= FEW_VALUES else FEW_FOLDS
-    for name, make in classifiers(points, values).items():
-        inputs = x if name == "extra_trees" else points
-        left_out = np.full(len(y), -1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # no out-of-bag vote for a few, no convergence
+    found, makers = {}, classifiers(points, values)
+    fits = (folds + 1) * len(makers) - folds * ("extra_trees" in makers)  # trees have no folds
+    with (
+        (report or Reporter()).work("Training simple classifiers", fits) as done,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # no out-of-bag vote for a few, no convergence
+        for name, make in makers.items():
+            inputs = x if name == "extra_trees" else points
+            left_out = np.full(len(y), -1)
             model = make().fit(inputs[known], y[known])
+            done(1)
             if name == "extra_trees":
                 votes = np.nan_to_num(model.oob_decision_function_)
                 left_out[known] = np.where(votes.any(1), model.classes_[votes.argmax(1)], -1)
             else:
-                left_out[known] = out_of_fold(make, inputs[known], y[known], folds)
-        found[name] = Opinion(partial(model.predict, inputs), left_out)
+                left_out[known] = out_of_fold(make, inputs[known], y[known], folds, done)
+            found[name] = Opinion(partial(model.predict, inputs), left_out)
     return found
 
 
@@ -275,21 +292,27 @@ def _some_of_each_class(y: Classes, most: int) -> NDArray[np.intp]:
 
 
 def out_of_fold(
-    make: Callable[[], Any], x: NDArray[Any], y: Classes, folds: int = FOLDS
+    make: Callable[[], Any],
+    x: NDArray[Any],
+    y: Classes,
+    folds: int = FOLDS,
+    done: Callable[[int], None] = lambda folds: None,
 ) -> Classes:
     """Every label predicted by a model of the other folds; −1 if they hold a single class.
 
-    Folds are stratified; a class of no more labels than folds has one in each at most.
+    Folds are stratified; a class of no more labels than folds has one in each at most. ``done`` is
+    called after each of them.
     """
     fold, rng = np.empty(len(y), np.int64), np.random.default_rng(0)
     for c in np.unique(y):
         members = rng.permutation(np.flatnonzero(y == c))
         fold[members] = np.arange(len(members)) % folds
     found = np.full(len(y), -1)
-    for k in np.unique(fold):
+    for k in range(folds):
         rest = fold != k
-        if len(np.unique(y[rest])) > 1:
+        if not rest.all() and len(np.unique(y[rest])) > 1:
             found[~rest] = make().fit(x[rest], y[rest]).predict(x[~rest])
+        done(1)
     return found
 
 

@@ -25,14 +25,21 @@ _THREADS = Lock()  # their number is a setting of the process
 Distances = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
-def gradient_fields(images: NDArray[Any], chosen: NDArray[np.int64]) -> Tensor:
+def gradient_fields(
+    images: NDArray[Any], chosen: NDArray[np.int64], report: Reporter | None = None
+) -> Tensor:
     """What the model compares of some images, (n, 2, height, width) in half precision.
 
     The directions of the gradients, as twice the angle, so that opposite ones are the same; their
     length is the root of the gradient's. The field of an image has length one. Like HOG, it does
     not see contrast, brightness and sign.
     """
-    return torch.cat([_fields(x) for x in batches(images, chosen)])
+    found = []
+    with (report or Reporter()).work("Finding edges in images", len(chosen)) as done:
+        for x in batches(images, chosen):
+            found.append(_fields(x))
+            done(len(x))
+    return torch.cat(found)
 
 
 def distortion_distances(
@@ -97,7 +104,7 @@ def compare(
         torch.set_num_threads(1)
         try:
             with (
-                (report or Reporter()).work("Comparing images by distortion", len(of)) as done,
+                (report or Reporter()).work("Comparing similar images", len(of)) as done,
                 ThreadPoolExecutor(threads) as pool,
             ):
                 for count in pool.map(fill, range(0, len(of), _PAIRS)):

@@ -19,6 +19,7 @@ from sklearn.decomposition import PCA
 from torch import Tensor
 
 from cclp.data.normalize import CONSTANT, are_of_one_unit
+from cclp.progress import Reporter
 
 MAX_FEATURES = 64
 SMALLEST_SIDE = 16  # of images: below it there is nothing to count
@@ -59,24 +60,31 @@ class FeatureMap:
     spread: tuple[float, float] = (0.0, 0.0)
 
     def __call__(
-        self, x: NDArray[Any], rows: NDArray[np.int64] | None = None
+        self,
+        x: NDArray[Any],
+        rows: NDArray[np.int64] | None = None,
+        report: Reporter | None = None,
     ) -> NDArray[np.float32]:
         """Points of samples, or of these rows of them, (N, at most 64)."""
         rows = np.arange(len(x)) if rows is None else rows
         width = len(self.centre) if self.components is None else self.components.shape[1]
         points, start = np.empty((len(rows), width), np.float32), 0
-        for values in _values(x, rows, self.hog):
-            z = ((values - self.centre) / self.scale).astype(np.float32)
-            if self.components is not None:
-                z = z @ self.components
-            if self.resolution:
-                z = (z / self.resolution).round() * self.resolution
-            points[start : start + len(z)] = z
-            start += len(z)
+        with (report or Reporter()).work("Describing samples", len(rows)) as done:
+            for values in _values(x, rows, self.hog):
+                z = ((values - self.centre) / self.scale).astype(np.float32)
+                if self.components is not None:
+                    z = z @ self.components
+                if self.resolution:
+                    z = (z / self.resolution).round() * self.resolution
+                points[start : start + len(z)] = z
+                start += len(z)
+                done(len(z))
         return points
 
 
-def fit_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> FeatureMap:
+def fit_features(
+    x: NDArray[Any], rows: NDArray[np.int64] | None = None, report: Reporter | None = None
+) -> FeatureMap:
     """Learn from samples, or from these rows of them, how they become points.
 
     Images become HOG, unless they are tiny. Features of one unit (pixels, embeddings) are left in
@@ -84,16 +92,21 @@ def fit_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Feat
     table) each is standardised. More than 64 values are projected onto the principal components of
     at most 10,000 samples.
     """
-    rows = np.arange(len(x)) if rows is None else rows
+    rows, report = np.arange(len(x)) if rows is None else rows, report or Reporter()
     order = np.random.default_rng(0).permutation(len(rows))
     sample = rows[np.sort(order[:PCA_SAMPLES])]
     if are_images(x):
-        histograms = np.concatenate(list(_values(x, sample, hog=True)))
+        parts = []
+        with report.work("Describing some samples", len(sample)) as done:
+            for part in _values(x, sample, hog=True):
+                parts.append(part)
+                done(len(part))
+        histograms = np.concatenate(parts)
         mean, one = histograms.mean(0, dtype=np.float64), np.ones(histograms.shape[1])
         if not np.ptp(histograms, axis=0).any():  # nothing tells them apart
             return FeatureMap(True, mean, one, np.zeros((len(mean), 1), np.float32))
-        return FeatureMap(True, mean, one, _components(histograms - mean), HOG_RESOLUTION)
-    deviation = _deviations(x, rows)
+        return FeatureMap(True, mean, one, _components(histograms - mean, report), HOG_RESOLUTION)
+    deviation = _deviations(x, rows, report)
     some = deviation[deviation > 0]
     spread = (float(some.min()), float(some.max())) if len(some) else (0.0, 0.0)
     standardised = len(some) > 0 and not are_of_one_unit(deviation)
@@ -107,7 +120,7 @@ def fit_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Feat
     components, resolution = None, 0.0
     if len(centre) > MAX_FEATURES and len(rows) > MAX_FEATURES:
         z = (values - centre) / scale
-        components = _components(z - z.mean(0))
+        components = _components(z - z.mean(0), report)
         resolution = 1e-6 * float(np.median(np.linalg.norm(z, axis=1)))
     return FeatureMap(False, centre, scale, components, resolution, standardised, spread)
 
@@ -117,26 +130,28 @@ def make_features(x: NDArray[Any], rows: NDArray[np.int64] | None = None) -> NDA
     return fit_features(x, rows)(x, rows)
 
 
-def _deviations(x: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def _deviations(x: NDArray[Any], rows: NDArray[np.int64], report: Reporter) -> NDArray[np.float64]:
     """Standard deviation of each value; zero where it is nothing but rounding."""
-    total, largest = np.zeros(()), np.zeros(())
-    for values in _values(x, rows, hog=False):
-        total = total + values.sum(0, dtype=np.float64)
-        largest = np.maximum(largest, np.abs(values).max(0, initial=0))
-    mean, unit = total / len(rows), np.where(largest > 0, largest, 1).astype(np.float64)
-    squares = np.zeros(())
-    for values in _values(x, rows, hog=False):
-        squares = squares + np.square((values - mean) / unit).sum(0)
+    total, largest, squares = np.zeros(()), np.zeros(()), np.zeros(())
+    with report.work("Measuring how values vary", 2 * len(rows)) as done:
+        for values in _values(x, rows, hog=False):
+            total = total + values.sum(0, dtype=np.float64)
+            largest = np.maximum(largest, np.abs(values).max(0, initial=0))
+            done(len(values))
+        mean, unit = total / len(rows), np.where(largest > 0, largest, 1).astype(np.float64)
+        for values in _values(x, rows, hog=False):
+            squares = squares + np.square((values - mean) / unit).sum(0)
+            done(len(values))
     relative = np.sqrt(squares / len(rows))
     return np.where(relative > CONSTANT, unit * relative, 0)
 
 
-def _components(centred: NDArray[Any]) -> NDArray[np.float32]:
+def _components(centred: NDArray[Any], report: Reporter) -> NDArray[np.float32]:
     """At most 64 principal directions, (values, components)."""
     solver = "covariance_eigh" if centred.shape[1] <= EXACT_PCA_VALUES else "randomized"
-    found = PCA(min(MAX_FEATURES, *centred.shape), svd_solver=solver, random_state=0).fit(
-        centred.astype(np.float32)
-    )
+    pca = PCA(min(MAX_FEATURES, *centred.shape), svd_solver=solver, random_state=0)
+    with report.work("Finding what tells samples apart", None):
+        found = pca.fit(centred.astype(np.float32))
     return np.ascontiguousarray(found.components_.T, np.float32)
 
 

@@ -62,8 +62,8 @@ class NeighbourGraph:
     ) -> None:
         rows = np.arange(len(x)) if rows is None else rows
         self.count = neighbours
-        self.features = fit_features(x, rows)
-        self.points = self.features(x, rows)
+        self.features = fit_features(x, rows, report)
+        self.points = self.features(x, rows, report)
         self.first, self.place = distinct_rows(self.points)
         if len(self.first) < len(self.points):
             self.points = self.points[self.first]
@@ -177,9 +177,12 @@ class LabelGraph:
         report: Reporter | None = None,
     ) -> None:
         self.y, self.num_classes, self.class_prior = y, num_classes, class_prior
+        self.report = report or Reporter()
         self.neighbours = NeighbourGraph(x, rows, cache=cache, report=report)
         W, place = self.neighbours.joined(y), self.neighbours.place
-        self.equal = None if W is None else Propagation(W, place, y, num_classes)
+        self.equal = (
+            None if W is None else Propagation(W, place, y, num_classes, report=self.report)
+        )
 
     @cached_property
     def shares(self) -> NDArray[np.float64]:
@@ -206,7 +209,9 @@ class LabelGraph:
         """
         found = np.empty((len(self.y), self.num_classes), np.float32)
         if self.propagation is not None:
-            found[:] = self.propagation.classes()[self.neighbours.place]
+            propagation = self.propagation
+            with self.report.work("Passing labels on to similar samples", None):
+                found[:] = propagation.classes()[self.neighbours.place]
         else:
             found[:] = self.shares
         return self._with_labels(found)

@@ -11,6 +11,7 @@ from cclp.data.splits import Split
 from cclp.progress import Reporter
 from cclp.pseudo_labels.committee import Vote, vote
 from cclp.pseudo_labels.graph import LabelGraph
+from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.pseudo_labels.schedule import Decision, Labels, PseudoLabelSchedule, Start
 
 
@@ -63,7 +64,6 @@ class Labeler:
         if self.split.all_labeled:
             known = self._whole(np.eye(self.num_classes, dtype=np.float32)[self.y[self._seen]])
             return Start(known, Decision("known"))
-        self.report.info(f"Propagating labels over the nearest-neighbour graph of the {self.what}.")
         labels = self.graph.propagate()
         accuracy = self.graph.leave_one_out()
         per_class = len(self.split.labeled) / self.num_classes
@@ -72,22 +72,28 @@ class Labeler:
             labels, accuracy, test["teachers"] = self._vote(labels)
         labels = self._whole(labels)
         test |= {"correct": accuracy.correct, "tested": accuracy.tested}
+        guessed = f"Guessed classes of unlabeled samples (pseudo-labels) by the {self.what}"
         if self.schedule.warmup_steps and not accuracy.is_good(per_class, self.num_classes):
-            self.report.info(
-                f"Supervised warm-up before pseudo-labels are used: {accuracy} on the graph."
-            )
             warmup = self.schedule.supervised_warmup
+            self.report.info(
+                f"{guessed}: {_in_words(accuracy)}. The net learns from your labels alone for the "
+                f"first {warmup:.0%} of the training and improves the guesses then: nothing to do."
+            )
             return Start(labels, Decision("after_warmup", warmup, **test))
         if accuracy.is_poor(self.num_classes):
-            self.report.warn(f"Pseudo-labels of the {self.what} are not used: {accuracy}.")
+            self.report.warn(
+                f"{guessed} are not used: only {_in_words(accuracy)}. Similar samples seldom "
+                "share a class here. Check your labels, or try embeddings of a pretrained network "
+                "(--pseudo-label-features)."
+            )
             return Start(None, Decision("refused", **test))
-        self.report.info(f"Pseudo-labels of the {self.what} are used: {accuracy}.")
+        self.report.info(f"{guessed} are used: {_in_words(accuracy)}.")
         return Start(labels, Decision("used", **test))
 
     def _vote(self, labels: Labels) -> Vote:
         neighbours, seen = self.graph.neighbours, self._seen
         x, points = self.x[seen].reshape(len(seen), -1), neighbours.points[neighbours.place]
-        return vote(labels, self.graph.left_out, x, points, self.graph.y)
+        return vote(labels, self.graph.left_out, x, points, self.graph.y, self.report)
 
     def refresh(self, predictions: NDArray[np.floating]) -> Labels:
         """New pseudo-labels: the classifier's predictions, smoothed over the graph.
@@ -119,3 +125,9 @@ class Labeler:
         labels = np.zeros((len(self.y), self.num_classes), np.float32)
         labels[self._seen] = seen
         return labels
+
+
+def _in_words(accuracy: LeaveOneOut) -> str:
+    if not accuracy.tested:
+        return "with one label of each class they cannot be tested"
+    return f"{accuracy.correct} of {accuracy.tested} labels that were held back are guessed right"

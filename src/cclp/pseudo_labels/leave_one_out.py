@@ -9,6 +9,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import binom
 
+from cclp.progress import Reporter
 from cclp.pseudo_labels.solvers import Floats, class_scale, conjugate_gradients
 
 TESTED = 100  # labels, at most
@@ -72,6 +73,7 @@ def leave_out(
     place: NDArray[np.intp],
     shares: Floats,
     dynamics: Callable[[Floats, NDArray[np.int64]], Floats],
+    report: Reporter,
 ) -> LeftOut:
     """Test at most 100 labels, of classes that have another one, one at a time.
 
@@ -85,6 +87,7 @@ def leave_out(
         place: of the samples among the nodes, (N,).
         shares: of the classes, (C,).
         dynamics: classes of all nodes, (n, C), after threshold dynamics, from F and y.
+        report: shows progress.
     """
     counts = np.bincount(y[y >= 0], minlength=len(shares))
     tested = np.flatnonzero((y >= 0) & (counts[y] > 1))
@@ -95,23 +98,25 @@ def leave_out(
     island = connected_components(W, directed=False)[1][place]
     small = F.nnz == F.shape[0] * F.shape[1] <= _DYNAMIC_VALUES
     dense = F.toarray() if small else None
-    for number, added in enumerate(_added(system, F, y[tested], place[tested])):
-        i = tested[number]
-        of, rest = y[i], rows[number]
-        if (y[island == island[i]] == of).sum() == 1:
-            continue  # no other label of its class is in reach
-        if dense is not None:
-            without = dense.copy()
-            without[:, of] = (without[:, of] - added.column).clip(0)
-            others = y.copy()
-            others[i] = -1
-            found = dynamics(without, others)[place[i]].argmax()
-        else:
-            rest[of] = max(rest[of] - added.itself, 0)
-            left = mass.copy()
-            left[of] -= added.column.sum()
-            found = (rest * class_scale(shares, left)).argmax()
-        correct[number] = found == of
+    with report.work("Testing on labels that are held back", len(tested)) as done:
+        for number, added in enumerate(_added(system, F, y[tested], place[tested])):
+            done(1)
+            i = tested[number]
+            of, rest = y[i], rows[number]
+            if (y[island == island[i]] == of).sum() == 1:
+                continue  # no other label of its class is in reach
+            if dense is not None:
+                without = dense.copy()
+                without[:, of] = (without[:, of] - added.column).clip(0)
+                others = y.copy()
+                others[i] = -1
+                found = dynamics(without, others)[place[i]].argmax()
+            else:
+                rest[of] = max(rest[of] - added.itself, 0)
+                left = mass.copy()
+                left[of] -= added.column.sum()
+                found = (rest * class_scale(shares, left)).argmax()
+            correct[number] = found == of
     return LeftOut(tested, correct)
 
 

@@ -71,7 +71,7 @@ def _search(
     if images is None:
         return [nearest(points, count, report=report)]
     index = nearest(points, max(count, CANDIDATES), report=report).indices
-    fields = gradient_fields(images.all, images.chosen)
+    fields = gradient_fields(*images, report)
     to, back = distortion_distances(fields, index, report)
     return [take_nearest(distance, index, count) for distance in (to, back, (to + back) / 2)]
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cclp.progress import Reporter
 from cclp.pseudo_labels import solvers
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut, leave_out
 
@@ -24,6 +25,7 @@ class Propagation:
         class_prior: shares of the classes among all samples, (C,), if they are known; None: equal
             ones.
         alpha: of label spreading, Zhou's α.
+        report: shows progress.
     """
 
     def __init__(
@@ -34,9 +36,10 @@ class Propagation:
         num_classes: int,
         class_prior: NDArray[np.float64] | None = None,
         alpha: float = solvers.ALPHA,
+        report: Reporter | None = None,
     ) -> None:
         self.W, self.place, self.y, self.num_classes = W, place, y, num_classes
-        self.class_prior, self.alpha = class_prior, alpha
+        self.class_prior, self.alpha, self.report = class_prior, alpha, report or Reporter()
 
     @property
     def shares(self) -> NDArray[np.float64]:
@@ -47,7 +50,9 @@ class Propagation:
 
     def with_shares(self, shares: NDArray[np.float64]) -> "Propagation":
         """The same labels, spread already, with other shares of the classes."""
-        found = Propagation(self.W, self.place, self.y, self.num_classes, shares, self.alpha)
+        found = Propagation(
+            self.W, self.place, self.y, self.num_classes, shares, self.alpha, self.report
+        )
         found.__dict__ |= {"spread": self.spread, "walk": self.walk, "labels": self.labels}
         return found
 
@@ -114,7 +119,9 @@ class Propagation:
     @cached_property
     def left_out(self) -> LeftOut:
         """How well labels are predicted by the others: see :mod:`.leave_one_out`."""
-        return leave_out(self.W, *self.spread, self.y, self.place, self.shares, self._dynamics)
+        return leave_out(
+            self.W, *self.spread, self.y, self.place, self.shares, self._dynamics, self.report
+        )
 
     def leave_one_out(self) -> LeaveOneOut:
         """The accuracy of that test."""

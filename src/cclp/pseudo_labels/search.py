@@ -77,9 +77,10 @@ def _approximate(
     faiss.omp_set_num_threads(threads)
     q, itself = (points, True) if queries is None else (queries, False)
     distances, indices = np.empty((len(q), count)), np.empty((len(q), count), np.int64)
-    with report.work("Searching for nearest neighbours", len(q)) as done:
+    with report.work("Preparing the search for similar samples", None):
         index.train(points)
         index.add(points)
+    with report.work("Searching for similar samples", len(q)) as done:
         for start in range(0, len(q), _QUERIES):
             part = slice(start, start + _QUERIES)
             squares, found = index.search(np.ascontiguousarray(q[part]), count + itself)
@@ -126,7 +127,7 @@ def _exact(
     rows = max(16, min(256, _BLOCK_VALUES // len(x)))
     single, double = _Table(x), None
     distances, indices = np.empty((len(q), count)), np.empty((len(q), count), np.int64)
-    with report.work("Searching for nearest neighbours", len(q)) as done:
+    with report.work("Searching for similar samples", len(q)) as done:
         for start in range(0, len(q), rows):
             block = q[start : start + rows]
             own = torch.arange(start, start + len(block)) if itself else None

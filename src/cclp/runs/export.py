@@ -1,10 +1,12 @@
 """A trained network as files that other programs load, with a card that says what it is.
 
-=================================== ==========================================================
-``model.onnx``                      for ONNX Runtime and others; or
-``model.safetensors``               weights, for :func:`load_exported`
-``card.json``, ``card.md``          data, labels, accuracy, configuration, versions
-=================================== ==========================================================
+======================= ======================================================================
+``model.onnx``          for ONNX Runtime and others; or
+``model.safetensors``   weights, for :func:`load_exported`
+``config.json``         data, labels, accuracy, configuration, versions, for programs
+``README.md``           the same for people, and metadata: the card of a model on the Hugging
+                        Face Hub
+======================= ======================================================================
 
 The network takes raw samples, as they are in the files, and gives logits and embeddings: what
 normalises its inputs is part of it.
@@ -26,18 +28,18 @@ from torch import Tensor, nn
 from cclp.checks import check_choice
 from cclp.data.dataset import InputSpec
 from cclp.data.normalize import ZScore
-from cclp.data.splits import SOURCES
 from cclp.files import write_bytes, write_json
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.runs.inference import Trained, open_run
+from cclp.runs.model_card import model_card
 from cclp.runs.record import read_config, read_json, read_result
 from cclp.training.machine import environment
 from cclp.user_code import confirm_named
 
 Format = Literal["onnx", "safetensors"]
 FORMATS = get_args(Format)
-CARD = "card.json"
+CONFIG, OLD_CONFIG = "config.json", "card.json"  # the latter in version 0.1
 
 
 class Classifier(nn.Module):
@@ -76,7 +78,7 @@ def export(
         report: warns of damaged checkpoints.
 
     Returns:
-        The content of ``card.json``.
+        The content of ``config.json``.
 
     Raises:
         ValueError: if the run cannot be used, if there is something at ``out``, or if the network
@@ -93,18 +95,18 @@ def export(
     else:
         state = classifier.state_dict()
         content = save({key: tensor.contiguous() for key, tensor in state.items()})
-    card = _card(run, trained, name, content)
+    config = _config(run, trained, name, content)
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=".export-"))
     try:
         write_bytes(folder / name, content)
-        write_json(folder / CARD, card)
-        write_bytes(folder / "card.md", markdown(card).encode())
+        write_json(folder / CONFIG, config)
+        write_bytes(folder / "README.md", model_card(config).encode())
         folder.chmod(0o755)
         os.rename(folder, out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return card
+    return config
 
 
 def load_exported(folder: Path, net: str | None = None) -> Classifier:
@@ -117,15 +119,16 @@ def load_exported(folder: Path, net: str | None = None) -> Classifier:
     Raises:
         ValueError: if the files are not what they should be.
     """
-    card = read_json(folder, CARD)
+    about = OLD_CONFIG if (folder / OLD_CONFIG).exists() else CONFIG
+    config = read_json(folder, about)
     try:
         content = (folder / "model.safetensors").read_bytes()
-        if hashlib.sha256(content).hexdigest() != card["sha256"]:
-            raise ValueError("model.safetensors is not the file that card.json was made for")
+        if hashlib.sha256(content).hexdigest() != config["sha256"]:
+            raise ValueError(f"model.safetensors is not the file that {about} was made for")
         tensors = load(content)
         normalizer = ZScore(tensors["normalizer.mean"], tensors["normalizer.scale"])
-        name = confirm_named("net", str(card["configuration"]["recipe"]["net"]), net)
-        spec = InputSpec.from_json(card["input"])
+        name = confirm_named("net", str(config["configuration"]["recipe"]["net"]), net)
+        spec = InputSpec.from_json(config["input"])
         classifier = Classifier(normalizer, make_net(name, spec.shape, spec.num_classes))
         classifier.load_state_dict(tensors)
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
@@ -161,8 +164,8 @@ def _to_onnx(classifier: Classifier, spec: InputSpec) -> bytes:
     return content
 
 
-def _card(run: Path, trained: Trained, name: str, content: bytes) -> dict[str, Any]:
-    about, config = read_config(run)
+def _config(run: Path, trained: Trained, name: str, content: bytes) -> dict[str, Any]:
+    about, asked = read_config(run)
     result = read_result(run)
     return {
         "file": name,
@@ -176,48 +179,7 @@ def _card(run: Path, trained: Trained, name: str, content: bytes) -> dict[str, A
         "error": None if result is None else result.error,
         "evaluated_on": None if result is None else result.evaluated_on,
         "num_samples": None if result is None else result.num_samples,
-        "configuration": config.to_json(),
+        "configuration": asked.to_json(),
         "trained_with": about["environment"],
         "exported_with": environment(torch.device("cpu")),
     }
-
-
-def markdown(card: dict[str, Any]) -> str:
-    """The card for people."""
-    spec, config = card["input"], card["configuration"]
-    unlike = ", not the published files" if card["data_verified"] is False else ""
-    classes = ", ".join(spec["classes"])
-    shape = " x ".join(map(str, spec["shape"]))
-    kind = "pixels" if len(spec["shape"]) == 3 else "features"
-    scale = f", whole numbers from 0 to {spec['white']}" if spec["white"] is not None else ""
-    if spec["pixel_range"] is not None:
-        low, high = spec["pixel_range"]
-        scale += f" (pixels of the files from {low:g} to {high:g})"
-    if card["error"] is not None:
-        measured = f"the {SOURCES[card['evaluated_on']]}, {card['num_samples']} samples"
-        found = f"{card['error']:.2%} error on {measured}"
-    else:
-        found = "not measured" if card["finished"] else "the training was not finished"
-    rows = {
-        "Data": f"{card['data']}{unlike}",
-        "Labels": card["num_labels"],
-        "Classes": f"{len(spec['classes'])}: {classes}",
-        "Input `x`": f"N x {shape} {kind}, float32{scale}; normalised inside",
-        "Output": "`logits`, N x classes; `embedding`, N x features",
-        "Accuracy": f"{found}; one run, its last iterate",
-        "Method": f"{config['method']}, recipe {config['recipe']['name']}, "
-        f"{config['recipe']['max_steps']:,} steps, seed {config['seed']}",
-        "Network": f"{config['recipe']['net']}, {card['parameters']:,} parameters",
-        "Versions": ", ".join(f"{k} {v}" for k, v in card["trained_with"]["versions"].items()),
-        "SHA-256": card["sha256"],
-    }
-    lines = [f"# {card['file']}: a classifier of {card['data']}", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
-    lines += ["", "Everything else about the training is in `card.json`. Made by `cclp export`."]
-    return "\n".join(lines) + "\n"
-
-
-def _cell(value: object) -> str:
-    """Names come from data: they stay text in one cell."""
-    text = " ".join(str(value).split())
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

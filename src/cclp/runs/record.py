@@ -194,6 +194,8 @@ def read_config(path: Path) -> tuple[dict[str, Any], Config]:
         ValueError: if ``path`` is not a run directory, or the file is damaged.
     """
     content = read_json(path, "config.json")
+    if "config" not in content and "configuration" in content:
+        raise ValueError(f"{path} is not a run directory: it was made by cclp export")
     with damage_named(path / "config.json"):
         content["config"] = upgrade_config(_part(content, "config"))
         if "prior_features" in content:

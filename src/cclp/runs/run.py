@@ -213,9 +213,7 @@ class Run:
             class_prior=class_shares(
                 self.config.class_prior,
                 self.data.spec.classes,
-                np.bincount(
-                    self.data.train_y[self.split.labeled], minlength=self.data.num_classes
-                ),
+                np.bincount(self.data.train_y[self.split.labeled], minlength=self.data.num_classes),
             ),
             cache=cache_root() / "neighbours",
             what=what,

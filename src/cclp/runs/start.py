@@ -86,7 +86,9 @@ def train(
     )
     report = report or Reporter()
     if config.precision == "bf16" and not has_bfloat16(device):
-        report.warn("This machine has no bfloat16 of its own: expect --precision 32 to be faster.")
+        report.warn(
+            "This machine has no bfloat16 of its own: --precision 32 is likely to be faster."
+        )
     if may_be_restarted() and shares_its_store():
         report.warn(
             "Restarts by torchrun are likely to fail: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1."
@@ -163,7 +165,10 @@ def _resume(
         fabric, lambda: load_data(config, report, fingerprint, moved_to=data_dir)
     )
     if changed:
-        report.warn(f"Resuming, but not bit for bit: {', '.join(changed)}.")
+        report.warn(
+            f"Resuming, but not bit for bit: {', '.join(changed)}. The result may differ a little "
+            "from that of a run in one go; nothing to do."
+        )
     with _lock(fabric, out), own_randomness():
         saved = load_checkpoint(out / "checkpoint", report.warn) if first else None
         if saved is not None and saved.info.get("config") != digest_of_config(out):

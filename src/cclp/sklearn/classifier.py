@@ -330,7 +330,9 @@ class CCLPClassifier(Predictor):
         if schedule is not None:
             counts = np.bincount(y[split.labeled], minlength=len(classes))
             as_labels = self.class_weight is not None and isinstance(self.class_prior, str)
-            prior = class_shares(LABELS if as_labels else self.class_prior, classes.tolist(), counts)
+            prior = class_shares(
+                LABELS if as_labels else self.class_prior, classes.tolist(), counts
+            )
             labeler = Labeler(
                 x,
                 y,

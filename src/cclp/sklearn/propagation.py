@@ -186,28 +186,30 @@ class GraphLabelPropagation(SemiSupervisedClassifier):
         prior = class_shares(self.class_prior, classes.tolist(), counts)
         shares = equal_shares(len(classes)) if prior is None else prior
         graph, (W, place) = None, (None, np.arange(len(codes)))
+        report = make_reporter(quiet=False) if self.verbose else Reporter()
         if self.affinity == "precomputed":
             W = _symmetric(X)
         else:
-            with make_reporter(quiet=False) if self.verbose else Reporter() as report:
-                graph = NeighbourGraph(
-                    X,
-                    neighbours=self.n_neighbors,
-                    distortion=self.image_distance == "idm",
-                    cache=None if self.memory is None else Path(self.memory),
-                    report=report,
-                )
+            graph = NeighbourGraph(
+                X,
+                neighbours=self.n_neighbors,
+                distortion=self.image_distance == "idm",
+                cache=None if self.memory is None else Path(self.memory),
+                report=report,
+            )
             graph.detach()
             _warn_of_units(graph.features)
             W, place = graph.joined(codes), graph.place
         if W is None:  # nothing tells the samples apart
             nodes, accuracy = counts[None] / counts.sum(), LeaveOneOut(0, 0)
         else:
-            propagation = Propagation(W, place, codes, len(classes), prior, self.alpha)
+            propagation = Propagation(W, place, codes, len(classes), prior, self.alpha, report)
             if prior is None and self.method == "mbo":
                 shares = estimate_shares(propagation)
                 propagation = propagation.with_shares(shares)
-            nodes, accuracy = propagation.distributions(self.method), propagation.leave_one_out()
+            with report.work("Passing labels on to similar samples", None):
+                nodes = propagation.distributions(self.method)
+            accuracy = propagation.leave_one_out()
             far = ~are_reached(W if graph is None else graph.W, place[codes >= 0])
             _warn_of_components(far[place])
             nodes[~nodes.any(1)] = shares

@@ -39,6 +39,9 @@ class Callback:
     end the training after this step.
     """
 
+    def on_setup(self, trainer: "Trainer") -> None:
+        """Before ``on_start`` of any callback: for what takes a while and shows its progress."""
+
     def on_start(self, trainer: "Trainer") -> None:
         """Before the first step, also of a training that is resumed."""
 
@@ -72,6 +75,9 @@ class Progress(Callback):
     def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
         if evaluation.error is not None:
             self.report.error(evaluation.done, evaluation.error)
+
+    def on_end(self, trainer: "Trainer") -> None:
+        self.report.end()
 
 
 class Evaluate(Callback):
@@ -183,7 +189,7 @@ class GraphPseudoLabels(Callback):
         self.start = start
         self.decision = Decision()  # about the use of pseudo-labels, once there is one
 
-    def on_start(self, trainer: "Trainer") -> None:
+    def on_setup(self, trainer: "Trainer") -> None:
         start, self.start = self.start, None  # the trainer has the labels from here on
         if start is None:
             first = trainer.fabric.is_global_zero
@@ -208,5 +214,8 @@ class GraphPseudoLabels(Callback):
         labels = trainer.fabric.broadcast(labels)
         assert labels is not None
         changed = int((labels.argmax(1) != trainer.pseudo_labels.argmax(1)).sum())
-        self.report.info(f"Pseudo-labels refreshed from the classifier: {changed} samples change.")
+        self.report.info(
+            f"Guessed classes of unlabeled samples refreshed by what the net has learned: "
+            f"{changed} of {len(trainer.split.unlabeled)} change."
+        )
         trainer.pseudo_labels = labels

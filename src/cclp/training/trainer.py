@@ -152,6 +152,8 @@ class Trainer:
         """
         self.callbacks = callbacks
         for callback in callbacks:
+            callback.on_setup(self)
+        for callback in callbacks:
             callback.on_start(self)
         self.module.train()
         self.finished = self.last
