@@ -82,9 +82,9 @@ def measure(X: Array, y: Array, labels: int, seed: int) -> dict[str, float]:
     graph = LabelGraph(X, few, num_classes)
     classes = {"graph": graph.propagate()}
     points = graph.neighbours.points[graph.neighbours.place]
-    for name, opinion in teach(X, unit_variance(points), few, num_classes).items():
+    for name, opinion in teach(X, unit_variance(points), few, graph.shares).items():
         classes[name] = np.eye(num_classes, dtype=np.float32)[opinion.classes()]
-    classes["vote"] = vote(classes["graph"], graph.left_out, X, points, few).labels
+    classes["vote"] = vote(classes["graph"], graph.left_out, X, points, few, graph.shares).labels
     errors = {name: float((said.argmax(1) != y)[few < 0].mean()) for name, said in classes.items()}
     for title, A in (("as it is", X), ("standardised", StandardScaler().fit_transform(X))):
         for name, make in models(seed).items():

@@ -22,9 +22,11 @@ from cclp.pseudo_labels.committee import (
 from cclp.pseudo_labels.labeler import Labeler
 from cclp.pseudo_labels.leave_one_out import LeftOut
 from cclp.pseudo_labels.schedule import PseudoLabelSchedule
+from cclp.pseudo_labels.solvers import equal_shares
 
 YES, NO = np.ones(20, bool), np.zeros(20, bool)
 Y = np.arange(20) % 2
+HALF = equal_shares(2)
 
 
 def blobs() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -37,7 +39,7 @@ def test_every_label_is_predicted_by_models_that_have_not_seen_it() -> None:
     X, truth = blobs()
     y = np.where(np.arange(200) < 60, truth, -1)
     y[0] = (truth[0] + 1) % 3
-    found = teach(X, X, y, 3)
+    found = teach(X, X, y, equal_shares(3))
     assert set(found) == {
         "logistic_regression", "self_trained_lda", "self_trained_svc", "extra_trees"
     }  # fmt: skip
@@ -110,9 +112,11 @@ def test_what_teachers_agree_about_settles_the_rest() -> None:
     np.testing.assert_array_equal(settle(undecided.copy(), points), undecided)
 
 
-def test_many_classes_have_no_committee() -> None:
-    X = np.random.default_rng(0).normal(size=(600, 2)).astype(np.float32)
-    assert teach(X, X, np.arange(600) % 300, 300) == {}
+def test_of_many_classes_the_discriminant_teaches_of_very_many_none() -> None:
+    X = np.random.default_rng(0).normal(size=(1800, 2)).astype(np.float32)
+    many, very_many = np.arange(600) % 100, np.arange(1800) % 900
+    assert set(teach(X[:600], X[:600], many, equal_shares(100))) == {"self_trained_lda"}
+    assert teach(X, X, very_many, equal_shares(900)) == {}
 
 
 def test_a_rare_class_is_never_lost() -> None:
@@ -122,7 +126,7 @@ def test_a_rare_class_is_never_lost() -> None:
     y[0], y[1:3] = -1, 1
     X[1:3] += 20
     X[0] += 20
-    assert teach(X, X, y, 2)["logistic_regression"].classes()[0] == 1
+    assert teach(X, X, y, HALF)["logistic_regression"].classes()[0] == 1
 
 
 def test_classifiers_of_few_labels_do_not_outvote_a_graph_of_many(
@@ -133,32 +137,32 @@ def test_classifiers_of_few_labels_do_not_outvote_a_graph_of_many(
     X, truth = blobs()
     y = np.where(np.arange(200) < 150, truth, -1)
     left_out = LeftOut(np.arange(150), np.ones(150, bool))
-    weights = vote(np.eye(3, dtype=np.float32)[truth], left_out, X, X, y).weights
+    weights = vote(np.eye(3, dtype=np.float32)[truth], left_out, X, X, y, equal_shares(3)).weights
     assert weights["graph"] > 0.8  # prior odds (7 / 2)⁴
 
 
 def test_evidence_counts_classes_the_same() -> None:
-    assert log_evidence(YES, Y, 2) > log_evidence(NO, Y, 2)
-    assert log_evidence(np.array([], bool), np.array([], int), 2) == 0
+    assert log_evidence(YES, Y, HALF) > log_evidence(NO, Y, HALF)
+    assert log_evidence(np.array([], bool), np.array([], int), HALF) == 0
     rare = np.array([0] * 18 + [1] * 2)
     always_common = rare == 0  # nine of ten right, and useless
     useful = np.arange(20) % 5 > 0
-    assert log_evidence(useful, rare, 2) > log_evidence(always_common, rare, 2)
+    assert log_evidence(useful, rare, HALF) > log_evidence(always_common, rare, HALF)
     expected = 20 * np.log(21 / 22)
-    assert log_evidence(YES, Y, 2) == pytest.approx(expected)
+    assert log_evidence(YES, Y, HALF) == pytest.approx(expected)
 
 
 def test_weights_follow_evidence_and_the_number_of_labels() -> None:
     equal = {"graph": YES, "svc": YES}
-    few, many = (committee_weights(equal, Y, np.full(2, n)) for n in (1.0, 70.0))
+    few, many = (committee_weights(equal, Y, np.full(2, n), HALF) for n in (1.0, 70.0))
     assert few["graph"] == pytest.approx(1)  # prior odds (7 / 1)⁴: below 1 % is nothing
     assert many == {"graph": 0.0, "svc": 1.0}  # (7 / 70)⁴ is below 1 %
-    some = committee_weights(equal, Y, np.full(2, 10.0))
+    some = committee_weights(equal, Y, np.full(2, 10.0), HALF)
     assert some["graph"] == pytest.approx(0.7**4 / (1 + 0.7**4))
-    better = committee_weights({"graph": NO, "svc": YES}, Y, np.full(2, 10.0))
+    better = committee_weights({"graph": NO, "svc": YES}, Y, np.full(2, 10.0), HALF)
     assert better == {"graph": 0.0, "svc": 1.0}  # below 1 % is nothing
     assert sum(better.values()) == pytest.approx(1)
-    assert committee_weights({"graph": YES}, Y, np.full(2, 10.0)) == {"graph": 1.0}
+    assert committee_weights({"graph": YES}, Y, np.full(2, 10.0), HALF) == {"graph": 1.0}
 
 
 def test_where_classes_are_no_clusters_the_classifiers_teach() -> None:

@@ -25,8 +25,8 @@ FEW_LABELS = 7.0  # of each class: with so many the graph is trusted as the clas
 LEAST_WEIGHT = 0.01
 AGREED = 0.9  # share of the votes that settles the class of a sample
 FOLDS, FEW_FOLDS = 10, 3
-FEW_VALUES = 20_000  # labels times classes up to which all teach, and are tested in 10 folds
-MOST_VALUES = 1_000_000  # and up to which the discriminant learns
+MOST_VALUES = 20_000  # labels times classes that all classifiers learn from
+MANY_CLASSES, MOST_VALUES_OF_MANY = 20, 1_000_000  # the discriminant learns from more
 MOST_SAMPLES = 10_000  # that the discriminant sees
 MOST_SVC_SAMPLES = 1_000  # and as many labels, that an SVC sees: its time grows with the square
 LDA_ROUNDS = 3
@@ -91,13 +91,14 @@ class SelfTrainedLDA:
     samples of each class scatter.
     """
 
-    def __init__(self, samples: Points) -> None:
-        self.samples = _some(samples, MOST_SAMPLES)
+    def __init__(self, samples: Points, shares: Floats | None = None) -> None:
+        self.samples, self.shares = _some(samples, MOST_SAMPLES), shares
 
     def fit(self, x: NDArray[Any], y: Classes) -> "SelfTrainedLDA":
         self.model = balanced_svc(x, y)
         classes = self.model.classes_
-        prior = np.full(len(classes), 1 / len(classes))
+        prior = np.full(len(classes), 1.0) if self.shares is None else self.shares[classes]
+        prior = prior / prior.sum()
         for _ in range(LDA_ROUNDS):
             said = self.model.predict(self.samples)
             if len(np.unique(said)) < len(classes):  # it leaves a class out
@@ -139,27 +140,64 @@ class SelfTrainedSVC:
         return np.asarray(self.model.predict(x))
 
 
+class Shifted:
+    """A classifier to which all classes were the same, for classes of other shares.
+
+    Its probabilities are multiplied by the shares, as Bayes' rule has it under label shift.
+    """
+
+    def __init__(self, model: Any, shares: Floats) -> None:
+        self.model, self.shares = model, shares
+
+    def fit(self, x: NDArray[Any], y: Classes) -> "Shifted":
+        self.model.fit(x, y)
+        return self
+
+    @property
+    def oob_decision_function_(self) -> Floats:
+        return np.asarray(self.model.oob_decision_function_) * self.shares[self.classes_]
+
+    @property
+    def classes_(self) -> Classes:
+        return np.asarray(self.model.classes_)
+
+    def predict(self, x: NDArray[Any]) -> Classes:
+        probabilities = self.model.predict_proba(x) * self.shares[self.classes_]
+        return np.asarray(self.classes_[probabilities.argmax(1)])
+
+
 def _some(samples: Points, most: int) -> Points:
     order = np.random.default_rng(0).permutation(len(samples))
     return samples[np.sort(order[:most])]
 
 
-def classifiers(points: Points, values: int) -> dict[str, Callable[[], Any]]:
-    """Those that learn from labels; every class counts the same in them.
+def classifiers(points: Points, shares: Floats, many: bool) -> dict[str, Callable[[], Any]]:
+    """Those that learn from labels; in training, every class counts the same.
 
     Args:
         points: features of all samples.
-        values: labels times classes; of many, the discriminant alone is quick enough.
+        shares: of the classes among all samples, (C,).
+        many: whether there are so many classes that the discriminant alone is quick enough.
     """
-    if values > FEW_VALUES:
-        return {"self_trained_lda": lambda: SelfTrainedLDA(points)}
+    found: dict[str, Callable[[], Any]] = {
+        "self_trained_lda": lambda: SelfTrainedLDA(points, shares)
+    }
+    if many:
+        return found
+    linear = partial(LogisticRegression, max_iter=200, class_weight="balanced")
+    trees = partial(
+        ExtraTreesClassifier,
+        TREES,
+        class_weight="balanced",
+        bootstrap=True,
+        oob_score=True,
+        random_state=0,
+    )
     return {
-        "logistic_regression": lambda: LogisticRegression(max_iter=200, class_weight="balanced"),
-        "self_trained_lda": lambda: SelfTrainedLDA(points),
+        "logistic_regression": lambda: Shifted(linear(), shares),
+        **found,
         "self_trained_svc": lambda: SelfTrainedSVC(points),
-        "extra_trees": lambda: ExtraTreesClassifier(
-            TREES, class_weight="balanced", bootstrap=True, oob_score=True, random_state=0
-        ),
+        "extra_trees": lambda: Shifted(trees(), shares),
     }
 
 
@@ -169,6 +207,7 @@ def vote(
     x: NDArray[Any],
     points: Points,
     y: Classes,
+    shares: Floats,
     report: Reporter | None = None,
 ) -> Vote:
     """Classes of all samples by a vote of the graph and the classifiers.
@@ -179,11 +218,12 @@ def vote(
         x: samples, (N, F): trees do not ask for units.
         points: features whose distances mean something, (N, D).
         y: classes, (N,), −1 where there is no label.
+        shares: of the classes, (C,).
         report: shows progress.
     """
     num_classes, report = graph.shape[1], report or Reporter()
     points = unit_variance(points)
-    opinions = teach(x, points, y, num_classes, report)
+    opinions = teach(x, points, y, shares, report)
     asked = np.ones(len(left_out.samples), bool)  # labels that all of them were tested on
     for opinion in opinions.values():
         asked &= opinion.left_out[left_out.samples] >= 0
@@ -192,7 +232,7 @@ def vote(
     correct |= {name: opinion.left_out[rows] == y[rows] for name, opinion in opinions.items()}
     learned = y[taught_labels(y, num_classes)] if opinions else y[y >= 0]
     counts = np.bincount(learned, minlength=num_classes).astype(np.float64)
-    weights = committee_weights(correct, y[rows], counts)
+    weights = committee_weights(correct, y[rows], counts, shares)
     votes, known = weights["graph"] * graph, np.flatnonzero(y >= 0)
     with report.work("Asking simple classifiers", len(opinions) + 1) as done:
         for name, opinion in opinions.items():
@@ -235,7 +275,7 @@ def settle(votes: NDArray[np.float32], points: Points) -> NDArray[np.float32]:
 
 
 def teach(
-    x: NDArray[Any], points: Points, y: Classes, num_classes: int, report: Reporter | None = None
+    x: NDArray[Any], points: Points, y: Classes, shares: Floats, report: Reporter | None = None
 ) -> dict[str, Opinion]:
     """What every classifier says about all samples, and about each label without having seen it.
 
@@ -243,19 +283,20 @@ def teach(
         x: samples, (N, F): trees do not ask for units.
         points: features whose distances mean something, of about unit variance, (N, D).
         y: classes, (N,), −1 where there is no label.
-        num_classes: C.
+        shares: of the classes, (C,).
         report: shows progress.
 
     Returns:
         By name; labels are predicted out of fold, by trees out of bag. Empty if there are too
         many classes.
     """
+    num_classes = len(shares)
     known = taught_labels(y, num_classes)
     if len(known) < 2 * num_classes and len(known) < (y >= 0).sum():
         return {}
-    values = len(known) * num_classes
-    folds = FOLDS if values <= FEW_VALUES else FEW_FOLDS
-    found, makers = {}, classifiers(points, values)
+    many = len(known) * num_classes > MOST_VALUES
+    folds = FEW_FOLDS if many else FOLDS
+    found, makers = {}, classifiers(points, shares, many)
     fits = (folds + 1) * len(makers) - folds * ("extra_trees" in makers)  # trees have no folds
     with (
         (report or Reporter()).work("Training simple classifiers", fits) as done,
@@ -277,8 +318,9 @@ def teach(
 
 
 def taught_labels(y: Classes, num_classes: int) -> NDArray[np.intp]:
-    """Labeled samples that the classifiers learn from."""
-    return _some_of_each_class(y, MOST_VALUES // num_classes)
+    """Labeled samples that the classifiers learn from: of many classes the discriminant alone."""
+    most = MOST_VALUES_OF_MANY if num_classes > MANY_CLASSES else MOST_VALUES
+    return _some_of_each_class(y, most // num_classes)
 
 
 def _some_of_each_class(y: Classes, most: int) -> NDArray[np.intp]:
@@ -316,22 +358,23 @@ def out_of_fold(
     return found
 
 
-def log_evidence(correct: NDArray[np.bool_], y: Classes, num_classes: int) -> float:
+def log_evidence(correct: NDArray[np.bool_], y: Classes, shares: Floats) -> float:
     """Log-likelihood of left-out labels under a teacher that is right as often as it was.
 
-    Classes count the same: with few labels of one class, the whole counts as few (as many as would
-    give the balanced accuracy the same variance).
+    Classes count by their shares: with few labels of a large one, the whole counts as few (as many
+    as would give the accuracy among all samples the same variance).
 
     Args:
         correct: whether each tested label was predicted right, (T,).
         y: their classes, (T,).
-        num_classes: C.
+        shares: of all classes, (C,).
     """
     classes, counts = np.unique(y, return_counts=True)
     if not len(classes):
         return 0.0
-    tested = len(classes) ** 2 / (1 / counts).sum()
-    wrong = tested * (1 - np.mean([correct[y == c].mean() for c in classes]))
+    size, num_classes = shares[classes] / shares[classes].sum(), len(shares)
+    tested = 1 / (size**2 / counts).sum()
+    wrong = tested * size @ [1 - correct[y == c].mean() for c in classes]
     # Laplace's estimate; who is worse than chance is not believed to know what is false
     rate = min((wrong + 1) / (tested + 2), 1 - 1 / num_classes)
     right = (tested - wrong) * np.log(1 - rate)
@@ -339,7 +382,7 @@ def log_evidence(correct: NDArray[np.bool_], y: Classes, num_classes: int) -> fl
 
 
 def committee_weights(
-    correct: dict[str, NDArray[np.bool_]], y: Classes, counts: Floats
+    correct: dict[str, NDArray[np.bool_]], y: Classes, counts: Floats, shares: Floats
 ) -> dict[str, float]:
     """Posterior probabilities of the teachers, the first of which is the graph.
 
@@ -351,12 +394,13 @@ def committee_weights(
         correct: by teacher: whether each tested label was predicted right, (T,).
         y: classes of the tested labels, (T,).
         counts: of labels that the classifiers have learned from, by class, (C,).
+        shares: of the classes, (C,).
     """
     names = list(correct)
     per_class = len(counts) / (1 / np.maximum(counts, 1)).sum()  # harmonic: the rare ones decide
     others = len(names) - 1
     prior = np.array([(FEW_LABELS / per_class) ** 4, *[1 / max(1, others)] * others])
-    evidence = np.array([log_evidence(correct[name], y, len(counts)) for name in names])
+    evidence = np.array([log_evidence(correct[name], y, shares) for name in names])
     weights = prior * np.exp(evidence - evidence.max())
     weights[weights < LEAST_WEIGHT * weights.sum()] = 0
     return dict(zip(names, (weights / weights.sum()).tolist(), strict=True))

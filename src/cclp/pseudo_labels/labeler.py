@@ -93,7 +93,9 @@ class Labeler:
     def _vote(self, labels: Labels) -> Vote:
         neighbours, seen = self.graph.neighbours, self._seen
         x, points = self.x[seen].reshape(len(seen), -1), neighbours.points[neighbours.place]
-        return vote(labels, self.graph.left_out, x, points, self.graph.y, self.report)
+        return vote(
+            labels, self.graph.left_out, x, points, self.graph.y, self.graph.shares, self.report
+        )
 
     def refresh(self, predictions: NDArray[np.floating]) -> Labels:
         """New pseudo-labels: the classifier's predictions, smoothed over the graph.
