@@ -42,6 +42,8 @@ def load_data(
         verify=config.verify,
         image_size=config.image_size,
         target=config.target,
+        drop=config.drop,
+        keep=config.keep,
         skip_bad=config.skip_bad,
         report=report,
     )
