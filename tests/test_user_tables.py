@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,9 @@ from cclp.data.user.load import READERS, load_user_data, read_samples
 from cclp.data.user.table import Table
 from cclp.data.user.tables import TableReader
 from cclp.progress import Reporter
+from cclp.runs.data import load_data
 from tests.command_line import call
-from tests.runs import Messages
+from tests.runs import Messages, tiny_config
 
 TABLE = """size,colour,kind,weight
 1.5,red,a,10
@@ -403,7 +405,7 @@ def test_dates(cell: str, day_first: bool, iso: str) -> None:
 
 def test_cells_that_are_no_dates() -> None:
     cells = ["2024-02-30", "31.4.2024", "0001-01-01T00:00+14:00", "1.2", "1.2-2024", "12:30",
-             "2024", "2024-13-01", "1/2/2024 13:00 pm", "today", "1/2/24 25:00"]  # fmt: skip
+             "2024", "2024-13-01", "1.2.10", "1/2/2024 13:00 pm", "1/2/24 25:00"]  # fmt: skip
     assert parse_dates(cells, day_first=True).bad.tolist() == list(range(len(cells)))
 
 
@@ -580,6 +582,22 @@ def test_marks_of_missing_labels(tmp_path: Path) -> None:
     assert data.train_y.tolist() == [-1] * 11 + [0, 1, -1]
     assert "  2 labels in 'kind': 1 '-1', 1 '?', 2 'NA', 1 'NaN'," in said.infos[0]
     assert said.infos[0].endswith("taken as unlabeled")
+
+
+def test_runs_keep_the_columns_and_classes_that_they_began_with(tmp_path: Path) -> None:
+    lines = [f"{n if n % 4 else ''},{('NA', 'x', '1.0')[n % 3]}" for n in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,kind", *lines]))
+    recorded = {"name": "a", "mean": 30.0, "categories": None}  # no indicator: an older version's
+    about = {"classes": ["1.0", "NA", "x"], "shape": [1], "white": None, "columns": [recorded]}
+    spec = InputSpec.from_json({**about, "target": "kind"})
+    config = replace(tiny_config(), data=str(tmp_path / "t.csv"), target="kind")
+    begun = load_user_data(tmp_path / "t.csv", spec=spec)
+    assert begun.train_y.tolist() == [1, 2, 0] * 20
+    again = load_data(config, Reporter(), begun.fingerprint, spec=spec)
+    assert again.train_x.shape == (60, 1)
+    assert again.spec == spec
+    with pytest.raises(ValueError, match="has changed since the run began"):
+        load_data(config, Reporter(), begun.fingerprint)
 
 
 def test_whole_numbers_as_labels(tmp_path: Path) -> None:

@@ -65,14 +65,16 @@ class ArrayReader:
             report.info(f"{path.name}: not read: {', '.join(sorted(unused))}")
         means = _means(arrays[pair[0]], pair[0], path, report) if spec is None else spec.means
         x = _check_inputs(arrays[pair[0]], pair[0], path, spec, means)
-        labels = label_names(arrays[pair[1]], pair[1], len(x), path, report)
+        labels = label_names(arrays[pair[1]], pair[1], path, len(x), spec, report)
         classes, y = encode_labels(labels, spec, f"{path}: {pair[1]}")
         white = 255 if x.dtype == np.uint8 else None
         spec = spec or InputSpec(classes, x.shape[1:], white, means=means)
         x_test, y_test = x[:0], y[:0]
         if test_pair is not None:
             x_test = _check_inputs(arrays[test_pair[0]], test_pair[0], path, spec, means)
-            labels = label_names(arrays[test_pair[1]], test_pair[1], len(x_test), path, report)
+            labels = label_names(
+                arrays[test_pair[1]], test_pair[1], path, len(x_test), spec, report
+            )
             y_test = encode_labels(labels, spec, f"{path}: {test_pair[1]}")[1]
             if (y_test < 0).any():
                 raise ValueError(f"{path}: {test_pair[1]} must name a class for every sample")
@@ -191,14 +193,22 @@ def _channels_first(x: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
     return x.transpose(0, 3, 1, 2) if last else x
 
 
-def label_names(y: NDArray[Any], name: str, count: int, path: Path, report: Reporter) -> list[str]:
+def label_names(
+    y: NDArray[Any],
+    name: str,
+    path: Path,
+    count: int,
+    spec: InputSpec | None,
+    report: Reporter,
+) -> list[str]:
     """Labels as names, empty where there is none.
 
     Args:
         y: strings, whole numbers, or a one-hot row for each sample.
         name: of the array.
-        count: of the samples.
         path: of the file.
+        count: of the samples.
+        spec: of a run; names of its classes stay.
         report: is told which strings count as unlabeled.
 
     Raises:
@@ -218,7 +228,7 @@ def label_names(y: NDArray[Any], name: str, count: int, path: Path, report: Repo
             f"{y.shape}"
         )
     if y.dtype.kind in "USb":
-        labels, said = clean_labels([_text(label) for label in y.tolist()])
+        labels, said = clean_labels([_text(label) for label in y.tolist()], spec)
         if said:
             report.info(f"{path.name}: {name}: {said}")
         return labels

@@ -203,6 +203,8 @@ def _moment(cell: str, day_first: bool) -> datetime:
             day, month = month, day
         year = int(match[4])
         if len(match[4]) == 2:
+            if match[2] != "/" and len(match[1]) + len(match[3]) < 4:
+                raise ValueError  # 1.2.10 is rather a version
             year += 1900 if year >= 69 else 2000  # as POSIX has it
     hour, minute, second = (int(match[place] or 0) for place in (5, 6, 7))
     if match[8]:

@@ -22,16 +22,22 @@ def is_missing_label(text: str) -> bool:
     return text.strip().lower() in _UNLABELED
 
 
-def clean_labels(labels: Sequence[str]) -> tuple[list[str], str]:
+def clean_labels(labels: Sequence[str], spec: InputSpec | None = None) -> tuple[list[str], str]:
     """Labels with "" for those that say that there is none, and a sentence about the latter.
 
     Whole numbers lose their ".0": programs that mark missing numbers by NaN write them so.
+
+    Args:
+        labels: as they are written.
+        spec: of a run; names of its classes stay.
     """
     counts = Counter(labels)
+    classes = set(spec.classes) if spec else set()
     missing = {label: n for label, n in counts.items() if is_missing_label(label)}
+    missing = {label: n for label, n in missing.items() if label not in classes}
     known = counts.keys() - missing.keys()
     whole = {label: match[1] for label in known if (match := _WHOLE.fullmatch(label))}
-    if len(whole) < sum(not label.isdecimal() for label in known):
+    if classes & whole.keys() or len(whole) < sum(not label.isdecimal() for label in known):
         whole = {}
     names = {label: whole.get(label, label) for label in known} | dict.fromkeys(missing, "")
     words = [f"{n} {label!r}" for label, n in sorted(missing.items()) if label]

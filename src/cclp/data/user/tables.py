@@ -54,7 +54,7 @@ class TableReader:
         if target is None:
             raise ValueError(_ask_for_target(table))
         where = f"{path}, column {target!r}"
-        labels, said = clean_labels(table.column(target))
+        labels, said = clean_labels(table.column(target), spec)
         try:
             if spec is None:
                 refuse_quantity(labels, where)
@@ -70,7 +70,8 @@ class TableReader:
         else:
             x = encode(table, _columns(spec, path), report)
         names = [f"line {line}" for line in table.lines]
-        return Dataset(path.name.split(".")[0], spec, x, y, x[:0], y[:0], train_names=names)
+        name = Path(path.name.removesuffix(".gz")).stem
+        return Dataset(name, spec, x, y, x[:0], y[:0], train_names=names)
 
     def read_inputs(self, path: Path, spec: InputSpec, report: Reporter) -> NDArray[np.float32]:
         columns = _columns(spec, path)

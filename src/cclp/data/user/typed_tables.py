@@ -1,5 +1,6 @@
 """Parquet files and Excel sheets as tables; their values become cells, as a text file has them."""
 
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,7 +72,8 @@ def read_xlsx(path: Path) -> Table:
 def _named(path: Path, what: str) -> Iterator[None]:
     """Whatever goes wrong is a ValueError that names the file."""
     try:
-        yield
+        with warnings.catch_warnings(action="ignore"):  # of parts of the file that are not read
+            yield
     except ModuleNotFoundError as error:
         raise ValueError(
             f"{path}: {what} files need {error.name}: pip install 'cclp[tables]'"
