@@ -239,6 +239,7 @@ def test_cells_with_commas_quotes_and_line_breaks(tmp_path: Path) -> None:
         ("sep=;\na;b,c\n1;2\n", ["a", "b,c"], ["1", "2"]),
         ("a,b,\n1,2,\n", ["a", "b"], ["1", "2"]),
         (",b\n1,2\n", ["column 1", "b"], ["1", "2"]),
+        ("\na,b\n1,2\n", ["a", "b"], ["1", "2"]),
     ],
 )
 def test_delimiters(tmp_path: Path, text: str, header: list[str], first: list[str]) -> None:
@@ -246,7 +247,7 @@ def test_delimiters(tmp_path: Path, text: str, header: list[str], first: list[st
     table = read_csv(tmp_path / "t.csv")
     assert table.header == header
     assert table.rows == [first]
-    assert table.lines == [3 if text.startswith("sep") else 2]
+    assert table.lines == [3 if text.startswith(("sep", "\n")) else 2]
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.CSV.gz", "t.tsv.gz", "t.parquet", "t.xlsx"])

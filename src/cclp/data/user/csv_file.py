@@ -33,7 +33,7 @@ def read_csv(path: Path) -> Table:
     reader = _reader(text, delimiter)
     rows, lines = [], []
     try:
-        header = [name.strip() for name in next(reader, [])]
+        header = [name.strip() for name in next(filter(None, reader), [])]
         for row in reader:
             if row:
                 rows.append(list(map(str.strip, row)))
