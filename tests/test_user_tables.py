@@ -450,7 +450,7 @@ def test_columns_that_are_left_out(tmp_path: Path) -> None:
         ("a", [str(n + 1) for n in range(30)], "an identifier, all different: --keep"),
         ("customer_id", numbers, "an identifier, all different: --keep"),
         ("customerID", numbers, "an identifier, all different: --keep"),
-        ("column 1", numbers, "an identifier, all different: --keep"),
+        ("column 1", numbers, "an identifier, all different: --keep 'column 1' uses it"),
         ("a", [f"n{n % 40}" for n in range(60)], "40 different values in 60 cells"),
         (
             "a",
@@ -615,6 +615,7 @@ def test_targets_that_are_no_classes(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     for labels, message in (
         ([f"{n % 30}.5" for n in range(90)], "30 different values in 90 labels and looks like a q"),
+        ([f"{n}.234 €" for n in range(1, 31)], "looks like a quantity, not like classes"),
         ([str(n) for n in range(30)], "looks like a quantity, not like classes: cclp class.*bin"),
         ([f"n{n}" for n in range(30)], "looks like names or text, not like classes: name another"),
     ):

@@ -6,6 +6,7 @@ A column that carries nothing, or nothing that other rows share, is left out, wi
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from shlex import quote
 from typing import NamedTuple
 
 import numpy as np
@@ -152,7 +153,7 @@ def _fit_numbers(
         return None
     whole = not len(parsed.bad) and bool((known == np.floor(known)).all())
     if whole and not keep and _counts_rows(name, known, table.lines):
-        raise LeftOut(f"an identifier, all different: --keep {name} uses it")
+        raise LeftOut(f"an identifier, all different: --keep {quote(name)} uses it")
     if parsed.doubtful is not None:
         value = parse_numbers([parsed.doubtful], parsed.decimal_comma, plain=False).values[0]
         said.notes.append(f"{name!r}: {parsed.doubtful} is read as {value:g}")
@@ -228,7 +229,7 @@ def _fit_strings(name: str, cells: Sequence[str], keep: bool) -> Column:
         return _fit_text(name, cells)
     different = len(kinds) == known
     if different and not keep and (known >= FEW_ROWS or looks_like_identifier(name)):
-        raise LeftOut(f"an identifier, all different: --keep {name} uses it")
+        raise LeftOut(f"an identifier, all different: --keep {quote(name)} uses it")
     if known >= FEW_ROWS and len(kinds) > known / 2 and not keep:
         raise LeftOut(f"{len(kinds)} different values in {known} cells{_numbers_among(kinds)}")
     order = sorted(kinds, key=lambda cell: (-kinds[cell], cell))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cclp.data.dataset import InputSpec
+from cclp.data.user.cells import parse_numbers
 
 _UNLABELED = {
     "", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "unlabeled", "unlabelled", "unknown",
@@ -81,9 +82,9 @@ def refuse_quantity(labels: Sequence[str], where: str) -> None:
     """
     counts = Counter(labels)
     del counts[""]
-    values = [_as_number(label) for label in counts]
-    numbers = None not in values
-    fractions = numbers and any(value != np.floor(value) for value in values if value is not None)
+    values, bad, *_ = parse_numbers(list(counts), decimal_comma=False)
+    numbers = not len(bad)
+    fractions = numbers and bool((values != np.floor(values)).any())
     if len(counts) > MANY_CLASSES and (fractions or len(counts) > counts.total() / 2):
         what = "a quantity" if numbers else "names or text"
         remedy = "cclp classifies: bin it" if numbers else "name another column"
@@ -91,14 +92,6 @@ def refuse_quantity(labels: Sequence[str], where: str) -> None:
             f"{where} has {len(counts)} different values in {counts.total()} labels and looks like "
             f"{what}, not like classes: {remedy}"
         )
-
-
-def _as_number(label: str) -> float | None:
-    try:
-        value = float(label.replace(",", "."))
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None
 
 
 def check_classes(found: Iterable[str], classes: tuple[str, ...], where: str) -> None:

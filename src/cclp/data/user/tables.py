@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +92,7 @@ def _ask_for_target(table: Table) -> str:
         last = {cell for cell in table.column(table.header[-1]) if not is_missing_label(cell)}
         few = 2 <= len(last) <= min(MANY_CLASSES, len(table.rows) / 2)
         likely = table.header[-1:] if few else []
-    hint = f", perhaps --target {likely[0]}" if likely else ""
+    hint = f", perhaps --target {quote(likely[0])}" if likely else ""
     return (
         f"{table.path}: name the column of classes with --target, one of "
         f"{', '.join(table.header)}{hint}"
