@@ -24,17 +24,21 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
+import openpyxl
+import pyarrow
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from pyarrow import parquet
 
 from cclp.data.npz import read_npz
 from cclp.data.published.formats import parse_cifar, parse_idx, parse_svhn
 from cclp.data.unpack import read_content
 from cclp.data.user.csv_file import read_csv
+from cclp.data.user.encode import encode
+from cclp.data.user.fit import fit_columns
 from cclp.data.user.images import decode_all
 from cclp.data.user.load import load_user_data
-from cclp.data.user.tables import encode, fit_columns
 from cclp.experiments.folder import read_results
 from cclp.files import marked_page, write_between, write_json
 from cclp.pseudo_labels.features import read_features
@@ -90,6 +94,10 @@ def make_targets(folder: Path) -> dict[str, Target]:
         path.write_bytes(content)
         return Target(path, lambda: read(path))
 
+    named = {"X.npy": np.zeros((3, 2)), "y.npy": np.array([0, 1, -1])}
+    (folder / "own.npy").mkdir()
+    for name, array in named.items():
+        np.save(folder / "own.npy" / name, array)
     table = b"size;colour;kind\n1,5;red;a\n2;blue;b\n;red;b\n"
     features = io.BytesIO()
     np.save(features, np.zeros((2, 3), np.float32))
@@ -102,8 +110,11 @@ def make_targets(folder: Path) -> dict[str, Target]:
             own("a.mat", svhn(colour, classes), lambda p: parse_svhn(read_content(p), p)),
             own("a.npz", npz(X=np.zeros((2, 3)), y=np.array(["a", ""])), read_npz),
             own("own.npz", npz(X=np.zeros((2, 3)), y=np.array([1, 0])), load_user_data),
-            own("a.csv", table, lambda p: encode(read_csv(p), fit_columns(read_csv(p), "kind"))),
+            own("a.csv", table, _encode),
             own("own.csv", table, lambda p: load_user_data(p, target="kind")),
+            own("own.csv.gz", gzip.compress(table), lambda p: load_user_data(p, target="kind")),
+            own("own.parquet", _parquet(), lambda p: load_user_data(p, target="kind")),
+            own("own.xlsx", _xlsx(), lambda p: load_user_data(p, target="kind")),
             own("a.npy", features.getvalue(), lambda p: read_features(p, 2)),
             own("a.png", png(np.zeros((9, 7, 3), np.uint8)), _decode),
             own("a.tif", _tiff(np.full((9, 7), 4000, np.uint16)), _decode),
@@ -113,6 +124,8 @@ def make_targets(folder: Path) -> dict[str, Target]:
             own("labels.csv", b"file,label\n1.png,a\n2,b\n3,\n", _load_with_images),
         )
     }
+    samples = folder / "own.npy" / "X.npy"
+    targets["own.npy"] = Target(samples, lambda: load_user_data(samples))
     return targets | _of_a_run(folder / "run") | _of_an_experiment(folder / "experiment")
 
 
@@ -145,6 +158,27 @@ def _load_with_images(path: Path) -> None:
         if not image.exists():
             image.write_bytes(png(np.zeros((9, 7, 3), np.uint8)))
     load_user_data(path.parent)
+
+
+def _parquet() -> bytes:
+    content = io.BytesIO()
+    columns = {"size": [1.5, 2.0, None], "colour": ["red", "blue", "red"], "kind": ["a", "b", "b"]}
+    parquet.write_table(pyarrow.table(columns), content)
+    return content.getvalue()
+
+
+def _xlsx() -> bytes:
+    content, book = io.BytesIO(), openpyxl.Workbook()
+    for row in (["size", "colour", "kind"], [1.5, "red", "a"], [2, "blue", "b"]):
+        book.active.append(row)
+    book.save(content)
+    return content.getvalue()
+
+
+def _encode(path: Path) -> None:
+    """A table by the columns that are fitted to it."""
+    table = read_csv(path)
+    encode(table, fit_columns(table, "kind").columns)
 
 
 def _decode(path: Path) -> None:

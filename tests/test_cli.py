@@ -243,9 +243,9 @@ def test_the_options_are_these() -> None:
     """A new option is a decision: it is written down here too."""
     assert sorted(option for parameter in train.params for option in parameter.opts) == [
         "--accelerator", "--chain-steps", "--checkpoint-every", "--class-prior", "--class-weight",
-        "--data-dir", "--devices", "--evaluate-every", "--graph", "--held-out", "--image-size",
-        "--labeled-batch", "--learning-rate", "--max-steps", "--method", "--net", "--no-verify",
-        "--num-labels", "--out", "--per-class", "--precision", "--pseudo-label-features", "--quiet",
-        "--recipe", "--resume", "--seed", "--setting", "--skip-bad", "--target", "--tensorboard",
-        "--unlabeled-batch", "--weight", "data",
+        "--data-dir", "--devices", "--drop", "--evaluate-every", "--graph", "--held-out",
+        "--image-size", "--keep", "--labeled-batch", "--learning-rate", "--max-steps", "--method",
+        "--net", "--no-verify", "--num-labels", "--out", "--per-class", "--precision",
+        "--pseudo-label-features", "--quiet", "--recipe", "--resume", "--seed", "--setting",
+        "--skip-bad", "--target", "--tensorboard", "--unlabeled-batch", "--weight", "data",
     ]  # fmt: skip

@@ -253,7 +253,7 @@ def test_ctrl_c_before_the_first_step_stops_at_once(forks: Forks, tmp_path: Path
 def test_nothing_asks_for_the_network(forks: Forks, tmp_path: Path) -> None:
     """But for what fetches data, and several processes that talk to each other."""
     out, table = tmp_path / "run", tmp_path / "mine.csv"
-    table.write_text("size,kind\n" + "".join(f"{n},{'ab'[n % 2]}\n" for n in range(40)))
+    table.write_text("size,kind\n" + "".join(f"{n / 2},{'ab'[n % 2]}\n" for n in range(40)))
     few = ["--per-class", "2", "--unlabeled-batch", "10", "--max-steps", "4"]
     for arguments in (
         ["--version"],

@@ -16,8 +16,9 @@ from cclp.data.npz import npz_shapes, read_npz
 from cclp.data.published.formats import parse_cifar, parse_idx, parse_mat, parse_svhn
 from cclp.data.unpack import read_content
 from cclp.data.user.csv_file import read_csv
+from cclp.data.user.encode import encode
+from cclp.data.user.fit import fit_columns
 from cclp.data.user.load import load_user_data
-from cclp.data.user.tables import encode, fit_columns
 from tests.runs import cifar, idx, npz, svhn
 
 PATH = Path("some/file")
@@ -158,7 +159,7 @@ SAMPLES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
     "npz": (npz(X=np.zeros((2, 3)), y=np.array(["a", ""])), read_npz),
     "csv": (
         b"size;colour;kind\n1,5;red;a\n2;blue;\n;red;b\n",
-        lambda path: encode(read_csv(path), fit_columns(read_csv(path), "kind")),
+        lambda path: encode(read_csv(path), fit_columns(read_csv(path), "kind").columns),
     ),
     "own.npz": (npz(X=np.zeros((2, 3)), y=np.array([1, 0])), load_user_data),
     "own.csv": (

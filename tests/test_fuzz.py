@@ -6,7 +6,8 @@ from tests.fuzz import Target, fuzz, make_targets
 
 EXAMPLES = 300  # make fuzz: 10,000
 KINDS = (
-    "a.idx", "a.idx.gz", "a.bin", "a.mat", "a.npz", "own.npz", "a.csv", "own.csv", "a.npy", "a.png",
+    "a.idx", "a.idx.gz", "a.bin", "a.mat", "a.npz", "own.npz", "a.csv", "own.csv", "own.csv.gz",
+    "own.parquet", "own.xlsx", "own.npy", "a.npy", "a.png",
     "a.tif", "own.zip", "own.tar", "own.tar.gz", "labels.csv",
     "config.json", "metrics.jsonl", "result.json", "predictions.npz", "embedding",
     "checkpoint's manifest", "checkpoint's tensors", "results.json",

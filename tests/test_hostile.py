@@ -210,7 +210,7 @@ def test_names_that_begin_formulas_are_written_as_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    lines = [f"{n},{('=1+1', '-1')[n // 20]}" for n in range(40)]
+    lines = [f"{n / 2},{('=1+1', '-2')[n // 20]}" for n in range(40)]
     Path("=mine.csv").write_text("\n".join(["size,kind", *lines]) + "\n")
     few = ["--per-class", "2", "--unlabeled-batch", "8", "--max-steps", "20", "--quiet"]
     assert call("train", "=mine.csv", "--target", "kind", *few, "--out", "run") == 0
@@ -218,4 +218,4 @@ def test_names_that_begin_formulas_are_written_as_text(
     with open("p.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["file"] for row in rows} == {"'=mine.csv"}
-    assert {row["class"] for row in rows} == {"'=1+1", "-1"}  # a number is no formula
+    assert {row["class"] for row in rows} == {"'=1+1", "-2"}  # a number is no formula

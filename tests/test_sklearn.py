@@ -320,8 +320,14 @@ def test_lists_of_strings_keep_their_marks() -> None:
         fitted = model(max_iter=3).fit(X, listed)
         assert fitted.classes_.tolist() == ["fig", "pear", "plum"]
         assert 0 <= fitted.score(X, listed) <= 1
-    with pytest.raises(ValueError, match="with string labels use dtype=object"):
-        model().fit(X, np.array(["-1" if c < 0 else names[c] for c in y]))
+    for word in ("", "-1", "nan", "None", "unlabeled"):
+        strings = np.array([word if c < 0 else names[c] for c in y])
+        for same in (strings, strings.astype(object), strings.tolist()):
+            again = model(max_iter=3).fit(X, same)
+            np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+            assert again.classes_.tolist() == ["fig", "pear", "plum"]
+    kept = np.array(["unknown" if c < 0 else names[c] for c in y])
+    assert model(max_iter=3).fit(X, kept).classes_.tolist() == ["fig", "pear", "plum", "unknown"]
     with pytest.raises(ValueError, match="labels of one kind"):
         model().fit(X, [names[0] if c < 0 else c for c in y])
     wrong = np.array([f"{names[c]} " for c in truth])

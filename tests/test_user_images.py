@@ -644,4 +644,4 @@ def test_a_run_on_an_archive_of_deep_images(tmp_path: Path) -> None:
     inside = [f"{path}/{name}/{number}.tif" for name in ("cat", "dog") for number in range(3)]
     assert names == [*inside, str(root / "cat/0.tif")]
     export(run, tmp_path / "out", "safetensors")
-    assert "(pixels of the files from 87 to 4095)" in (tmp_path / "out/card.md").read_text()
+    assert "(pixels of the files from 87 to 4095)" in (tmp_path / "out/README.md").read_text()

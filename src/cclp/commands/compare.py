@@ -11,7 +11,9 @@ from cclp.commands.options import (
     RecipeName,
     Weight,
     data_dir_option,
+    drop_option,
     image_size_option,
+    keep_option,
     max_steps_option,
     net_option,
     no_verify_option,
@@ -56,6 +58,8 @@ from cclp.training.recipe import RECIPES, Setting
 @no_verify_option
 @image_size_option
 @target_option
+@drop_option
+@keep_option
 @skip_bad_option
 @net_option
 @quiet_option

@@ -129,7 +129,19 @@ no_verify_option = click.option(
     is_flag=True,
     help="Accept files of published data that are not the published ones; recorded.",
 )
-target_option = click.option("--target", metavar="COLUMN", help="Column of classes in a .csv file.")
+target_option = click.option("--target", metavar="COLUMN", help="Column of classes in a table.")
+drop_option = click.option(
+    "--drop",
+    metavar="COLUMN",
+    multiple=True,
+    help="Leave this column of a table out; may be given several times.",
+)
+keep_option = click.option(
+    "--keep",
+    metavar="COLUMN",
+    multiple=True,
+    help="Use this column of a table, though it looks like an identifier; several times too.",
+)
 skip_bad_option = click.option(
     "--skip-bad", is_flag=True, help="Leave out images that cannot be read."
 )

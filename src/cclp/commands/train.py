@@ -17,7 +17,9 @@ from cclp.commands.options import (
     Weight,
     choice_option,
     data_dir_option,
+    drop_option,
     image_size_option,
+    keep_option,
     max_steps_option,
     net_option,
     no_verify_option,
@@ -71,6 +73,8 @@ RESUME_TAKES = ("data_dir", "net", "method")
 @no_verify_option
 @image_size_option
 @target_option
+@drop_option
+@keep_option
 @skip_bad_option
 @net_option
 @max_steps_option
@@ -146,7 +150,8 @@ def train(
 
     DATA is published (see cclp data list) or your own: a folder with a sub-folder of images for
     each class, and perhaps unlabeled/ and test/; an .npz with X, y (-1: unlabeled) and perhaps
-    X_test, y_test; a .csv with a column of classes, empty where unlabeled.
+    X_test, y_test; an .npy with X, beside one with y; a table (.csv, .tsv, .parquet, .xlsx) with
+    a column of classes, empty where unlabeled.
 
     \b
     cclp train digits --num-labels 50

@@ -74,8 +74,8 @@ def predict(
 ) -> None:
     """Classes of FILES by the network of RUN, as a table: file, row, class, probability.
 
-    FILES are images, folders of images, .npz files with X, or .csv files with the columns of the
-    one that was trained on; their rows are counted from 0.
+    FILES are images, folders of images, .npz and .npy files with X, or tables with the columns of
+    the one that was trained on; their rows are counted from 0.
 
     \b
     cclp predict runs/photos new/*.jpg --out predictions.csv

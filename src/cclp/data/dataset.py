@@ -13,24 +13,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cclp.checks import check_integer
+from cclp.checks import check_integer, check_number
+from cclp.data.columns import Column, column_from_json
 
 Kind = Literal["images", "vectors"]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table: a number, or a choice.
-
-    Attributes:
-        name: in the header.
-        mean: over the training rows, if it holds numbers; it replaces empty cells.
-        categories: of the training rows, if it holds choices; each is one feature.
-    """
-
-    name: str
-    mean: float | None = None
-    categories: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +30,8 @@ class InputSpec:
         columns: of the table that inputs come from; None if they come from no table.
         target: name of the table's column of classes.
         pixel_range: values of image files that become 0 and ``white``; None: files of eight bits.
+        means: of the features, if NaN marks missing values, which they replace; None: there are
+            none.
     """
 
     classes: tuple[str, ...]
@@ -52,6 +40,7 @@ class InputSpec:
     columns: tuple[Column, ...] | None = None
     target: str | None = None
     pixel_range: tuple[float, float] | None = None
+    means: tuple[float, ...] | None = None
 
     @property
     def num_classes(self) -> int:
@@ -63,25 +52,17 @@ class InputSpec:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "InputSpec":
-        """The inverse of :meth:`to_json`; version 0.1 wrote "label" for "target"."""
-        columns, white = content["columns"], content["white"]
-        pixel_range = content.get("pixel_range")  # earlier versions have recorded none
+        """The inverse of :meth:`to_json`; version 0.1 wrote "label" for "target", and less."""
+        columns, white, means = content["columns"], content["white"], content.get("means")
+        pixel_range = content.get("pixel_range")
         target = content["target"] if "target" in content else content["label"]
         return cls(
             classes=tuple(map(str, content["classes"])),
             shape=tuple(check_integer("shape", size, least=1) for size in content["shape"]),
             white=None if white is None else check_integer("white", white, least=1),
             target=None if target is None else str(target),
-            columns=None
-            if columns is None
-            else tuple(
-                Column(
-                    str(column["name"]),
-                    None if column["mean"] is None else float(column["mean"]),
-                    None if column["categories"] is None else tuple(map(str, column["categories"])),
-                )
-                for column in columns
-            ),
+            columns=None if columns is None else tuple(map(column_from_json, columns)),
+            means=None if means is None else tuple(check_number("means", m) for m in means),
             pixel_range=None if pixel_range is None else check_finite_range(pixel_range),
         )
 

@@ -1,5 +1,6 @@
 """Data by name or by path: a name of the catalog, or a user's own files."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from cclp.checks import refuse_options
@@ -33,6 +34,8 @@ def load(
     verify: bool = True,
     image_size: int | None = None,
     target: str | None = None,
+    drop: Collection[str] = (),
+    keep: Collection[str] = (),
     skip_bad: bool = False,
     spec: InputSpec | None = None,
     report: Reporter | None = None,
@@ -42,7 +45,8 @@ def load(
     Args:
         data: a name of the catalog, or a path.
         data_dir, verify: for published data, see :func:`cclp.data.published.load.load_published`.
-        image_size, target, skip_bad: for own data, see :func:`cclp.data.user.load.load_user_data`.
+        image_size, target, drop, keep, skip_bad: for own data, see
+            :func:`cclp.data.user.load.load_user_data`.
         spec: of a run, that own data are brought to; published data must have it.
         report: shows what takes long.
 
@@ -59,12 +63,15 @@ def load(
             Path(data),
             image_size=image_size,
             target=target,
+            drop=drop,
+            keep=keep,
             skip_bad=skip_bad,
             spec=spec,
             report=report,
         )
     refuse_options(
-        {"image_size": image_size, "target": target, "skip_bad": skip_bad},
+        {"image_size": image_size, "target": target, "skip_bad": skip_bad}
+        | {"drop": tuple(drop), "keep": tuple(keep)},
         f"is for your own files, not for {data}",
     )
     found = load_published(data, data_dir, verify=verify, report=report)

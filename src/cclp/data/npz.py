@@ -1,4 +1,4 @@
-"""Arrays of an ``.npz`` file, without the pickles that NumPy would load from it."""
+"""Arrays of ``.npz`` and ``.npy`` files, without the pickles that NumPy would load from them."""
 
 import zipfile
 from collections.abc import Iterator
@@ -42,6 +42,37 @@ def npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """
     with path.open("rb") as file, _members(path, file) as members:
         return {name: _header(member)[0] for name, member in members}
+
+
+def read_npy(path: Path) -> dict[str, NDArray[Any]]:
+    """The array of an ``.npy`` file, as X.
+
+    Raises:
+        ValueError: if it is none, is damaged, or holds Python objects.
+    """
+    try:
+        with path.open("rb") as file:
+            shape, fortran, dtype = _header(file)
+            content = file.read()
+        if len(content) != prod(shape) * dtype.itemsize:
+            raise ValueError(f"an array of {dtype} and shape {shape} has not {len(content)} bytes")
+        array = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
+    except Exception as error:  # numpy raises many kinds
+        raise ValueError(f"{path} must be an .npy file of NumPy: {error or type(error)}") from None
+    return {"X": array}
+
+
+def npy_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shape of the array of an ``.npy`` file, as X, from its header alone.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    try:
+        with path.open("rb") as file:
+            return {"X": _header(file)[0]}
+    except Exception as error:  # numpy raises many kinds
+        raise ValueError(f"{path} must be an .npy file of NumPy: {error or type(error)}") from None
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cclp.data.dataset import Dataset
+from cclp.data.dataset import Dataset, InputSpec
 from cclp.data.load import load
 from cclp.data.published.catalog import CATALOG
 from cclp.data.splits import Split, make_split
@@ -18,6 +18,7 @@ def load_data(
     report: Reporter,
     fingerprint: str | None = None,
     moved_to: Path | None = None,
+    spec: InputSpec | None = None,
 ) -> Dataset:
     """The data of a configuration.
 
@@ -26,6 +27,8 @@ def load_data(
         report: shows the progress of what takes long.
         fingerprint: that they must have, if the run has begun.
         moved_to: where they are now: the folder of published data, or the user's own data.
+        spec: that the run recorded, if it has begun. The columns of a table are taken from it: to
+            fit them again could give others in another version.
 
     Raises:
         ValueError: if they cannot be had, or have changed.
@@ -42,7 +45,10 @@ def load_data(
         verify=config.verify,
         image_size=config.image_size,
         target=config.target,
+        drop=config.drop,
+        keep=config.keep,
         skip_bad=config.skip_bad,
+        spec=spec if spec is not None and spec.columns is not None else None,
         report=report,
     )
     if fingerprint is not None and data.fingerprint != fingerprint:

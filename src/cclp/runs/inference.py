@@ -135,7 +135,7 @@ def evaluate(
             "has no effect without DATA",
         )
         config = trained.config
-        found = load_data(config, report, trained.fingerprint, moved_to=data_dir)
+        found = load_data(config, report, trained.fingerprint, data_dir, trained.spec)
         measured = evaluation_set(found, split_data(config, found))
     else:
         found = load(
@@ -187,7 +187,8 @@ def predict(
 
     Args:
         out: the run directory.
-        paths: images, folders of images, ``.npz`` with X, ``.csv`` with the columns of the run's.
+        paths: images, folders of images, ``.npz`` and ``.npy`` with X, tables with the columns of
+            the run's.
         skip_bad: whether to leave out images that cannot be read.
         net: the user's own network named again, if the run needs it.
         report: warns of what is left out.

@@ -19,6 +19,7 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
+from cclp.data.dataset import InputSpec
 from cclp.methods import check_settings, method_parts
 from cclp.progress import Reporter
 from cclp.runs.callbacks import digest_of_config
@@ -158,11 +159,12 @@ def _resume(
         return finished
     try:
         fingerprint, _ = str(about["data"]["fingerprint"]), about["labeled"]
+        spec = InputSpec.from_json(about["data"]) if "columns" in about["data"] else None
         changed = differences(about["environment"], environment(find_device(config.accelerator)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
     data = local_rank_zero_first(
-        fabric, lambda: load_data(config, report, fingerprint, moved_to=data_dir)
+        fabric, lambda: load_data(config, report, fingerprint, data_dir, spec)
     )
     if changed:
         report.warn(

@@ -7,6 +7,10 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+# What NumPy and pandas make of a missing label among strings, and the word itself. Files have more
+# such words, because what they hold is said; here a class "unknown" or "NA" must stay one.
+_UNLABELED = frozenset(("", "-1", "-1.0", "nan", "NaN", "None", "<NA>", "unlabeled", "unlabelled"))
+
 
 def read_labels(y: Any) -> NDArray[Any]:
     """One label for each sample, as they came: lists and series are not made into one type."""
@@ -18,15 +22,19 @@ def read_labels(y: Any) -> NDArray[Any]:
 
 
 def is_unlabeled(y: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where there is no label: -1, NaN, None or pandas.NA."""
-    if y.dtype.kind in "USb":
+    """Where there is no label: -1, NaN, None or pandas.NA; as strings too, and ""."""
+    if y.dtype.kind == "b":
         return np.zeros(len(y), bool)
+    if y.dtype.kind == "S":
+        return np.isin(y, [word.encode() for word in _UNLABELED])
+    if y.dtype.kind == "U":
+        return np.isin(y, list(_UNLABELED))
     if y.dtype.kind != "O":
         return np.asarray((y == -1) | (y != y))
 
     def missing(value: Any) -> bool:
-        if isinstance(value, str | bytes):
-            return False
+        if isinstance(value, str):
+            return value in _UNLABELED
         return (
             value is None
             or type(value).__name__ in ("NAType", "NaTType")
@@ -46,15 +54,12 @@ def encode_labels(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
             raise ValueError("y must have labels of one kind, got strings and others")
         if strings == {False}:
             labels = np.array(labels.tolist())  # numbers among None are numbers
-    elif labels.dtype.kind in "US" and set(np.unique(labels)) & {"-1", "nan", b"-1", b"nan"}:
-        raise ValueError(
-            "y is an array of strings and has '-1' or 'nan' among them: with string labels use "
-            "dtype=object, and None, NaN or -1 for unlabeled samples"
-        )
     if labels.dtype.kind == "f" and np.isinf(labels).any():
         raise ValueError(f"Input y contains infinity or a value too large for {labels.dtype!r}.")
     if len(labels) == 0:
-        raise ValueError("y has no label: all samples are marked as unlabeled (-1, NaN or None)")
+        raise ValueError(
+            "y has no label: all samples are marked as unlabeled (-1, NaN, None or '')"
+        )
     check_classification_targets(np.repeat(labels, 3))  # or a label a class looks like regression
     classes, index = np.unique(labels, return_inverse=True)
     if len(classes) < 2:

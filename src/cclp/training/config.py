@@ -43,6 +43,8 @@ class Config:
         verify: whether files of published data must be the published ones.
         image_size: side that images of an own folder are resized to; None: 32.
         target: column of classes in an own table.
+        drop: columns of an own table to leave out.
+        keep: columns of an own table to use although they look like identifiers.
         pseudo_label_features: file of features for the nearest-neighbour graph of
             graph_pseudo_label, instead of the inputs: an .npy array with a row for each training
             sample.
@@ -74,6 +76,8 @@ class Config:
     verify: bool = True
     image_size: int | None = None
     target: str | None = None
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
     pseudo_label_features: str | None = None
     skip_bad: bool = False
     held_out: int | None = None
@@ -90,6 +94,11 @@ class Config:
         for name, kind in _TYPES.items():
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must not be {getattr(self, name)!r}")
+        for name in ("drop", "keep"):
+            names = getattr(self, name)
+            if not isinstance(names, tuple | list) or not all(isinstance(n, str) for n in names):
+                raise TypeError(f"{name} must be names of columns, got {names!r}")
+            object.__setattr__(self, name, tuple(names))
         object.__setattr__(self, "method", self.method or self.recipe.method)
         parts = method_parts(self.method)
         object.__setattr__(self, "settings", checked_settings(self.settings))

@@ -1,6 +1,6 @@
 """Arrays of a user: ``X`` and ``y``, and perhaps ``X_test`` and ``y_test``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cclp.data.dataset import Dataset, InputSpec, Kind
-from cclp.data.user.labels import encode_labels
+from cclp.data.user.labels import clean_labels, encode_labels
 from cclp.progress import Reporter
 
 MOST_CHANNELS = 4
 WHITE_AT_LEAST = 128  # whole numbers that stay below are no pixels of 0 … 255
+
+
+# Names of arrays in any case: of scikit-learn, of Keras, of MedMNIST.
+_PAIRS = (
+    ("x", "y"), ("x_train", "y_train"), ("train_images", "train_labels"), ("images", "labels"),
+    ("features", "labels"), ("embeddings", "labels"),
+)  # fmt: skip
+_TEST_PAIRS = (("x_test", "y_test"), ("test_images", "test_labels"))
+
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -21,51 +31,123 @@ class ArrayReader:
     """Reads a file of named arrays.
 
     Attributes:
-        read: all arrays of a file, by name.
+        read: all arrays of a file, by name, with labels.
         shapes: their shapes, without reading them.
+        read_unlabeled: all arrays where labels are not needed; None: as ``read``.
     """
 
-    read: Callable[[Path], dict[str, NDArray[Any]]]
+    read: Callable[[Path], Arrays]
     shapes: Callable[[Path], dict[str, tuple[int, ...]]]
+    read_unlabeled: Callable[[Path], Arrays] | None = None
     takes_target = False
 
     def kind(self, path: Path) -> Kind:
-        return "vectors" if len(self.shapes(path).get("X", ())) == 2 else "images"
+        shapes = self.shapes(path)
+        name = _find_inputs(shapes)
+        return "vectors" if name is not None and len(shapes[name]) == 2 else "images"
 
     def load(
-        self, path: Path, target: str | None, spec: InputSpec | None, report: Reporter
+        self,
+        path: Path,
+        target: str | None,
+        spec: InputSpec | None,
+        report: Reporter,
+        drop: Collection[str] = (),
+        keep: Collection[str] = (),
     ) -> Dataset:
         arrays = self.read(path)
-        for name, needed in (("X", "y"), ("y", "X"), ("X_test", "y_test"), ("y_test", "X_test")):
-            if name in arrays and needed not in arrays:
-                raise ValueError(f"{path} holds {name} but no {needed}")
-        if "X" not in arrays:
+        pair = _find_pair(arrays, _PAIRS, path)
+        if pair is None:
             raise ValueError(f"{path} must hold X and y, but holds {_names(arrays)}")
-        x = _check_inputs(arrays["X"], "X", path, spec)
-        labels = _label_names(arrays["y"], "y", len(x), path)
-        classes, y = encode_labels(labels, spec, f"{path}: y")
-        spec = spec or InputSpec(classes, x.shape[1:], 255 if x.dtype == np.uint8 else None)
+        test_pair = _find_pair(arrays, _TEST_PAIRS, path)
+        unused = arrays.keys() - {*pair, *(test_pair or ())}
+        if unused:
+            report.info(f"{path.name}: not read: {', '.join(sorted(unused))}")
+        means = _means(arrays[pair[0]], pair[0], path, report) if spec is None else spec.means
+        x = _check_inputs(arrays[pair[0]], pair[0], path, spec, means)
+        labels = label_names(arrays[pair[1]], pair[1], path, len(x), spec, report)
+        classes, y = encode_labels(labels, spec, f"{path}: {pair[1]}")
+        white = 255 if x.dtype == np.uint8 else None
+        spec = spec or InputSpec(classes, x.shape[1:], white, means=means)
         x_test, y_test = x[:0], y[:0]
-        if "X_test" in arrays:
-            x_test = _check_inputs(arrays["X_test"], "X_test", path, spec)
-            labels = _label_names(arrays["y_test"], "y_test", len(x_test), path)
-            y_test = encode_labels(labels, spec, f"{path}: y_test")[1]
+        if test_pair is not None:
+            x_test = _check_inputs(arrays[test_pair[0]], test_pair[0], path, spec, means)
+            labels = label_names(
+                arrays[test_pair[1]], test_pair[1], path, len(x_test), spec, report
+            )
+            y_test = encode_labels(labels, spec, f"{path}: {test_pair[1]}")[1]
             if (y_test < 0).any():
-                raise ValueError(f"{path}: y_test must name a class for every sample")
+                raise ValueError(f"{path}: {test_pair[1]} must name a class for every sample")
         return Dataset(path.stem, spec, x, y, x_test, y_test)
 
-    def read_inputs(self, path: Path, spec: InputSpec) -> NDArray[Any]:
-        arrays = self.read(path)
-        if "X" not in arrays:
+    def read_inputs(self, path: Path, spec: InputSpec, report: Reporter) -> NDArray[Any]:
+        arrays = (self.read_unlabeled or self.read)(path)
+        name = _find_inputs(arrays)
+        if name is None:
             raise ValueError(f"{path} must hold X, but holds {_names(arrays)}")
-        return _check_inputs(arrays["X"], "X", path, spec)
+        return _check_inputs(arrays[name], name, path, spec, spec.means)
 
 
-def _names(arrays: dict[str, NDArray[Any]]) -> str:
+def _names(arrays: Arrays) -> str:
     return ", ".join(arrays) or "nothing"
 
 
-def _check_inputs(x: NDArray[Any], name: str, path: Path, spec: InputSpec | None) -> NDArray[Any]:
+def _find_inputs(names: Collection[str]) -> str | None:
+    """The name of the array of samples."""
+    for wanted, _ in _PAIRS + _TEST_PAIRS:
+        for name in names:
+            if name.lower() == wanted:
+                return name
+    return None
+
+
+def _find_pair(
+    names: Collection[str], pairs: tuple[tuple[str, str], ...], path: Path
+) -> tuple[str, str] | None:
+    """The names of samples and their labels; None if there are neither.
+
+    Raises:
+        ValueError: if there is one without the other, or two names differ by case only.
+    """
+    found = {name.lower(): name for name in names}
+    if len(found) < len(names):
+        twice = sorted(name for name in names if found[name.lower()] != name)
+        raise ValueError(f"{path} holds {twice[0]} and {found[twice[0].lower()]}: remove one")
+    for inputs, labels in pairs:
+        if inputs in found and labels in found:
+            return found[inputs], found[labels]
+    for inputs, labels in pairs:
+        for here, missing in ((inputs, labels), (labels, inputs.replace("x", "X"))):
+            if here in found:
+                raise ValueError(f"{path} holds {found[here]} but no {missing}")
+    return None
+
+
+def _means(x: NDArray[Any], name: str, path: Path, report: Reporter) -> tuple[float, ...] | None:
+    """Means of features that replace NaN, in vectors; None if there is none."""
+    if x.ndim != 2 or x.dtype.kind != "f" or not len(x):
+        return None
+    gaps = np.isnan(x)
+    if not gaps.any():
+        return None
+    known = np.where(gaps, 0, x).sum(0, dtype=np.float64)
+    means = known / np.maximum((~gaps).sum(0), 1)
+    if not np.isfinite(means).all():
+        return None  # there are infinite values, which are refused
+    report.info(
+        f"{path.name}: {gaps.sum()} missing values (NaN) in {gaps.any(0).sum()} of "
+        f"{x.shape[1]} features of {name} get the mean of their feature"
+    )
+    return tuple(means.tolist())
+
+
+def _check_inputs(
+    x: NDArray[Any],
+    name: str,
+    path: Path,
+    spec: InputSpec | None,
+    means: tuple[float, ...] | None,
+) -> NDArray[Any]:
     """Vectors, or images with channels first, in float32; pixels in whole numbers as bytes."""
     x = _channels_first(x, name, path)
     if spec is not None and x.shape[1:] != spec.shape:
@@ -80,6 +162,8 @@ def _check_inputs(x: NDArray[Any], name: str, path: Path, spec: InputSpec | None
     pixels = whole and WHITE_AT_LEAST <= high <= 255 if spec is None else spec.white is not None
     if pixels:
         return np.ascontiguousarray(x, np.uint8)
+    if means is not None:
+        x = np.where(np.isnan(x), np.array(means), x)
     with np.errstate(over="ignore"):
         real = np.ascontiguousarray(x, np.float32)
     finite = np.isfinite(real).reshape(len(real), -1).all(1)
@@ -109,17 +193,70 @@ def _channels_first(x: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
     return x.transpose(0, 3, 1, 2) if last else x
 
 
-def _label_names(y: NDArray[Any], name: str, count: int, path: Path) -> list[str]:
-    """Labels as names, empty where there is none."""
-    real = y.dtype.kind == "f" and bool(np.isfinite(y).all() and (y == np.floor(y)).all())
-    whole = y.dtype.kind in "iu" or real
-    if y.shape != (count,) or not (whole or y.dtype.kind == "U"):
+def label_names(
+    y: NDArray[Any],
+    name: str,
+    path: Path,
+    count: int,
+    spec: InputSpec | None,
+    report: Reporter,
+) -> list[str]:
+    """Labels as names, empty where there is none.
+
+    Args:
+        y: strings, whole numbers, or a one-hot row for each sample.
+        name: of the array.
+        path: of the file.
+        count: of the samples.
+        spec: of a run; names of its classes stay.
+        report: is told which strings count as unlabeled.
+
+    Raises:
+        ValueError: if they are something else, or not as many as the samples.
+    """
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.ndim in (1, 2) and len(y) != count:
+        raise ValueError(
+            f"{path}: {name} must have a label for each of {count} samples, -1 for unlabeled ones, "
+            f"got {len(y)}"
+        )
+    if y.ndim == 2 and y.dtype.kind in "biuf":
+        y = _from_one_hot(y, name, path)
+    if y.ndim != 1 or y.dtype.kind not in "biufUS":
         raise ValueError(
             f"{path}: {name} must hold {count} whole numbers or strings, got {y.dtype} of shape "
             f"{y.shape}"
         )
-    if not whole:
-        return [str(value) for value in y]
-    if (y < -1).any():
-        raise ValueError(f"{path}: {name} must be at least 0, or -1 for unlabeled, got {y.min()}")
-    return ["" if value == -1 else str(int(value)) for value in y]
+    if y.dtype.kind in "USb":
+        labels, said = clean_labels([_text(label) for label in y.tolist()], spec)
+        if said:
+            report.info(f"{path.name}: {name}: {said}")
+        return labels
+    known = y[y == y] if y.dtype.kind == "f" else y
+    if not np.isfinite(known).all() or (known != np.floor(known)).any():
+        some = known[~(np.isfinite(known) & (known == np.floor(known)))]
+        raise ValueError(
+            f"{path}: {name} must hold {count} whole numbers or strings, got {some[0]:g}: if it is "
+            "a quantity, bin it into classes"
+        )
+    if (known < -1).any():
+        raise ValueError(
+            f"{path}: {name} must be at least 0, or -1 for unlabeled, got {known.min()}"
+        )
+    return ["" if value == -1 or value != value else str(int(value)) for value in y.tolist()]
+
+
+def _text(label: object) -> str:
+    return label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)
+
+
+def _from_one_hot(y: NDArray[Any], name: str, path: Path) -> NDArray[np.int64]:
+    """Class indices of one-hot rows; −1 for rows of zeros, or of NaN."""
+    real = np.nan_to_num(y.astype(np.float64), nan=0.0)
+    total = real.sum(1)
+    if not (((real == 0) | (real == 1)).all() and (total <= 1).all()):
+        raise ValueError(
+            f"{path}: {name} of shape {y.shape} must have one 1 in each row and else zeros, or "
+            "zeros only where unlabeled"
+        )
+    return np.where(total == 1, real.argmax(1), -1)

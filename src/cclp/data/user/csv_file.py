@@ -1,33 +1,88 @@
-"""CSV files as tables."""
+"""Text files as tables: cells between commas, semicolons, tabs or bars."""
 
 import csv
 import io
+import re
+from collections import Counter
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cclp.data.user.tables import Table
+from cclp.data.unpack import read_content
+from cclp.data.user.table import Table
+
+if TYPE_CHECKING:
+    from _csv import Reader as CSVReader
+
+# Those that are rarer in text come first: they win where two do as well.
+DELIMITERS = {"\t": "tabs", "|": "bars", ";": "semicolons", ",": "commas"}
+_SAMPLE_ROWS = 200
+_EXCEL_SAYS = re.compile(r"sep=([,;\t|])\r?\n")
 
 
 def read_csv(path: Path) -> Table:
-    """Read a table in UTF-8 whose cells are separated by commas, semicolons or tabs.
+    """Read a table in UTF-8, UTF-16 or, if need be, Windows-1252; it may be gzipped.
 
     Raises:
         ValueError: if it is none, naming the line.
     """
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be text in UTF-8: {error}") from None
-    delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    text, warning = _decode(read_content(path), path)
+    said = _EXCEL_SAYS.match(text)
+    text = text[said.end() :] if said else text
+    delimiter = said[1] if said else _find_delimiter(text)
+    reader = _reader(text, delimiter)
     rows, lines = [], []
     try:
-        header = [name.strip() for name in next(reader, [])]
+        header = [name.strip() for name in next(filter(None, reader), [])]
         for row in reader:
             if row:
-                rows.append([cell.strip() for cell in row])
-                lines.append(reader.line_num)
+                rows.append(list(map(str.strip, row)))
+                lines.append(reader.line_num + (said is not None))
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
     if not rows:
         raise ValueError(f"{path} must hold a header and rows, but holds {len(text)} characters")
-    return Table(path, header, rows, lines, decimal_comma=delimiter != ",")
+    if header[-1] == "" and all(len(row) == len(header) and row[-1] == "" for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]  # every line ends in a delimiter
+    facts = f", cells between {DELIMITERS[delimiter]}"
+    return Table(path, header, rows, lines, delimiter != ",", facts, warning)
+
+
+def _decode(content: bytes, path: Path) -> tuple[str, str]:
+    """The text, and a warning if its encoding is a guess."""
+    warning = ""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encodings = ["utf-16"]
+    else:
+        encodings = ["utf-8-sig", "cp1252", "latin-1"]
+    for encoding in encodings:
+        try:
+            text = content.decode(encoding)
+            break
+        except UnicodeDecodeError as error:
+            warning = f"it is not text in UTF-8 ({error.reason} at byte {error.start})"
+    else:
+        raise ValueError(f"{path} must be text in UTF-8 or UTF-16: {warning}")
+    if "\0" in text:
+        raise ValueError(f"{path} must be text, but has NUL characters")
+    return text, f"{warning}: read as {encoding}, check letters with accents" if warning else ""
+
+
+def _find_delimiter(text: str) -> str:
+    """The delimiter with which most of the first rows have as many cells as the header."""
+
+    def score(delimiter: str) -> tuple[float, int]:
+        try:
+            widths = [len(row) for row in islice(_reader(text, delimiter), _SAMPLE_ROWS) if row]
+        except csv.Error:
+            return 0.0, 0
+        if not widths or widths[0] < 2:
+            return 0.0, 0
+        return Counter(widths)[widths[0]] / len(widths), widths[0]
+
+    return max(DELIMITERS, key=score)
+
+
+def _reader(text: str, delimiter: str) -> "CSVReader":
+    lines = io.StringIO(text, newline="")
+    return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)

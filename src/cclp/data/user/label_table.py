@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from cclp.data.user.csv_file import read_csv
 from cclp.data.user.labels import is_missing_label
-from cclp.data.user.tables import Table
+from cclp.data.user.table import Table
 
 Part = Literal["train", "val", "test"]
 PARTS: dict[str, Part] = {

@@ -1,20 +1,49 @@
 """Class names of a user's labels."""
 
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cclp.data.dataset import InputSpec
+from cclp.data.user.cells import parse_numbers
 
-_MISSING = frozenset(
-    ("", "na", "n/a", "nan", "null", "none", "unlabeled", "unlabelled", "unknown", "?", "-1")
-)
+_UNLABELED = {
+    "", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "unlabeled", "unlabelled", "unknown",
+    "?", "-1", "-1.0",
+}  # fmt: skip
+_WHOLE = re.compile(r"(-?\d+)\.0+", re.ASCII)
+MANY_CLASSES = 20
 
 
 def is_missing_label(text: str) -> bool:
-    """Whether a cell of labels stands for "no label": empty, NA, unlabeled, ?, −1 and the like."""
-    return text.strip().lower() in _MISSING
+    """Whether a label says that there is none: empty, NA, nan, null, none, unlabeled, ?, -1, …"""
+    return text.strip().lower() in _UNLABELED
+
+
+def clean_labels(labels: Sequence[str], spec: InputSpec | None = None) -> tuple[list[str], str]:
+    """Labels with "" for those that say that there is none, and a sentence about the latter.
+
+    Whole numbers lose their ".0": programs that mark missing numbers by NaN write them so.
+
+    Args:
+        labels: as they are written.
+        spec: of a run; names of its classes stay.
+    """
+    counts = Counter(labels)
+    classes = set(spec.classes) if spec else set()
+    missing = {label: n for label, n in counts.items() if is_missing_label(label)}
+    missing = {label: n for label, n in missing.items() if label not in classes}
+    known = counts.keys() - missing.keys()
+    whole = {label: match[1] for label in known if (match := _WHOLE.fullmatch(label))}
+    if classes & whole.keys() or len(whole) < sum(not label.isdecimal() for label in known):
+        whole = {}
+    names = {label: whole.get(label, label) for label in known} | dict.fromkeys(missing, "")
+    words = [f"{n} {label!r}" for label, n in sorted(missing.items()) if label]
+    said = f"{', '.join(words)} taken as unlabeled" if words else ""
+    return [names[label] for label in labels], said
 
 
 def encode_labels(
@@ -43,6 +72,26 @@ def encode_labels(
         check_classes(sorted(found), classes, where)
     index = {name: number for number, name in enumerate(classes)} | {"": -1}
     return classes, np.array([index[name] for name in labels], np.int64)
+
+
+def refuse_quantity(labels: Sequence[str], where: str) -> None:
+    """Refuse a column that has too many different values for classes.
+
+    Raises:
+        ValueError: if they are many fractions, or more than half as many as the labels.
+    """
+    counts = Counter(labels)
+    del counts[""]
+    values, bad, *_ = parse_numbers(list(counts), decimal_comma=False)
+    numbers = not len(bad)
+    fractions = numbers and bool((values != np.floor(values)).any())
+    if len(counts) > MANY_CLASSES and (fractions or len(counts) > counts.total() / 2):
+        what = "a quantity" if numbers else "names or text"
+        remedy = "cclp classifies: bin it" if numbers else "name another column"
+        raise ValueError(
+            f"{where} has {len(counts)} different values in {counts.total()} labels and looks like "
+            f"{what}, not like classes: {remedy}"
+        )
 
 
 def check_classes(found: Iterable[str], classes: tuple[str, ...], where: str) -> None:

@@ -4,20 +4,23 @@ Loading data for training finds their :class:`~cclp.data.dataset.InputSpec`. Wit
 other data are brought to it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
+from cclp.checks import refuse_options
 from cclp.data.dataset import Dataset, InputSpec, Kind
-from cclp.data.npz import npz_shapes, read_npz
+from cclp.data.npz import npy_shapes, npz_shapes, read_npy, read_npz
 from cclp.data.user.archive import ARCHIVES, is_archive
+from cclp.data.user.array_files import read_npy_files
 from cclp.data.user.arrays import ArrayReader
 from cclp.data.user.csv_file import read_csv
 from cclp.data.user.folder import load_folder, read_images
 from cclp.data.user.tables import TableReader
+from cclp.data.user.typed_tables import read_parquet, read_xlsx
 from cclp.progress import Reporter
 
 IMAGE_SIZE = 32
@@ -34,18 +37,30 @@ class Reader(Protocol):
         """What a file holds, without reading all of it."""
 
     def load(
-        self, path: Path, target: str | None, spec: InputSpec | None, report: Reporter
+        self,
+        path: Path,
+        target: str | None,
+        spec: InputSpec | None,
+        report: Reporter,
+        drop: Collection[str] = (),
+        keep: Collection[str] = (),
     ) -> Dataset:
         """Samples and labels, in the spec of a run if one is given."""
 
-    def read_inputs(self, path: Path, spec: InputSpec) -> NDArray[Any]:
+    def read_inputs(self, path: Path, spec: InputSpec, report: Reporter) -> NDArray[Any]:
         """Samples alone, in the spec of a run."""
 
 
 # A new format is a function that reads a file as a Table or as named arrays, and a line here.
 READERS: dict[str, Reader] = {
     ".csv": TableReader(read_csv),
+    ".tsv": TableReader(read_csv),
+    ".csv.gz": TableReader(read_csv),
+    ".tsv.gz": TableReader(read_csv),
+    ".parquet": TableReader(read_parquet),
+    ".xlsx": TableReader(read_xlsx),
     ".npz": ArrayReader(read_npz, npz_shapes),
+    ".npy": ArrayReader(read_npy_files, npy_shapes, read_npy),
 }
 
 
@@ -84,6 +99,8 @@ def load_user_data(
     *,
     image_size: int | None = None,
     target: str | None = None,
+    drop: Collection[str] = (),
+    keep: Collection[str] = (),
     skip_bad: bool = False,
     spec: InputSpec | None = None,
     report: Reporter | None = None,
@@ -91,11 +108,13 @@ def load_user_data(
     """Load a user's own data.
 
     Args:
-        path: a folder or archive of images, see :mod:`cclp.data.user.layout`; an
-            ``.npz`` with X, y (−1 or "" = unlabeled) and perhaps X_test, y_test; a
-            ``.csv`` with a column of classes, empty where unlabeled.
+        path: a folder or archive of images, see :mod:`cclp.data.user.layout`; an ``.npz`` with X, y
+            (−1, NaN or "" = unlabeled) and perhaps X_test, y_test; an ``.npy`` with X, beside one
+            with y; a table with a column of classes, empty where unlabeled.
         image_size: height and width that images of a folder are resized to.
         target: name of a table's column of classes, also of a table of labels beside images.
+        drop: columns of a table to leave out.
+        keep: columns of a table to use although they look like identifiers.
         skip_bad: whether to leave out images that cannot be read.
         spec: of a run, that the data are brought to; None: it is found from the data.
         report: shows the progress.
@@ -109,11 +128,18 @@ def load_user_data(
         raise ValueError(
             f"--image-size and --skip-bad are for folders of images, {path} is none: leave them out"
         )
-    if target is not None and reader is not None and not reader.takes_target:
+    if not (reader and reader.takes_target):
         tables = ", ".join(suffix for suffix, known in READERS.items() if known.takes_target)
-        raise ValueError(f"--target is for {tables} files, {path} is none: leave it out")
+        refuse_options(
+            {
+                "target": target if reader is not None else None,  # folders may hold a table
+                "drop": tuple(drop),
+                "keep": tuple(keep),
+            },
+            f"is for {tables} files, {path} is none",
+        )
     if reader is not None:
-        return reader.load(path, target, spec, report)
+        return reader.load(path, target, spec, report, drop, keep)
     return load_folder(
         path,
         image_size=IMAGE_SIZE if image_size is None else image_size,
@@ -147,10 +173,12 @@ def read_samples(
         for path in group:
             reader = _find_reader(path)
             assert reader is not None
-            x = reader.read_inputs(path, spec)
+            x = reader.read_inputs(path, spec, report)
             yield Samples([(str(path), row) for row in range(len(x))], x)
 
 
 def _find_reader(path: Path) -> Reader | None:
     """The reader of a file's suffix; None for folders, archives and images."""
-    return None if path.is_dir() else READERS.get(path.suffix.lower())
+    name = path.name.lower()
+    known = [reader for suffix, reader in READERS.items() if name.endswith(suffix)]
+    return known[0] if known and not path.is_dir() else None

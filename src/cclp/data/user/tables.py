@@ -1,63 +1,30 @@
-"""Tables of a user: a header, rows, a column of classes; numbers as they are, choices one-hot."""
+"""Tables of a user as data: rows of features, and a column of classes."""
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cclp.data.dataset import Column, Dataset, InputSpec, Kind
-from cclp.data.user.labels import encode_labels
+from cclp.data.columns import ChoiceColumn, Column, TextColumn
+from cclp.data.dataset import Dataset, InputSpec, Kind
+from cclp.data.user.encode import encode
+from cclp.data.user.fit import FittedColumns, fit_columns
+from cclp.data.user.labels import (
+    MANY_CLASSES,
+    clean_labels,
+    encode_labels,
+    is_missing_label,
+    refuse_quantity,
+)
+from cclp.data.user.table import Table
 from cclp.progress import Reporter
 
-MOST_CATEGORIES = 100
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table, cell by cell.
-
-    Attributes:
-        path: of the file.
-        header: names of the columns.
-        rows: cells without surrounding blanks.
-        lines: number of each row's line in the file.
-        decimal_comma: whether 1,5 is one and a half.
-
-    Raises:
-        ValueError: if columns have no names or the same, or a row is longer or shorter.
-    """
-
-    path: Path
-    header: list[str]
-    rows: list[list[str]]
-    lines: list[int]
-    decimal_comma: bool = False
-
-    def __post_init__(self) -> None:
-        if "" in self.header or len(set(self.header)) != len(self.header):
-            raise ValueError(
-                f"{self.path}: columns must have names, all different, got {self.header}"
-            )
-        for row, line in zip(self.rows, self.lines, strict=True):
-            if len(row) != len(self.header):
-                raise ValueError(
-                    f"{self.path}, line {line}: expected {len(self.header)} cells as in the "
-                    f"header, got {len(row)}"
-                )
-
-    def column(self, name: str) -> list[str]:
-        """All cells of a column.
-
-        Raises:
-            ValueError: if there is no such column.
-        """
-        if name not in self.header:
-            raise ValueError(f"{self.path} has no column {name!r}, only {', '.join(self.header)}")
-        place = self.header.index(name)
-        return [row[place] for row in self.rows]
+_TARGETS = ("target", "label", "labels", "class", "y", "outcome")
+_PLURALS = {"number": "numbers", "boolean": "yes or no", "date": "dates", "choice": "choices"}
+_MOST_NAMES = 20
 
 
 @dataclass(frozen=True)
@@ -75,36 +42,88 @@ class TableReader:
         return "vectors"
 
     def load(
-        self, path: Path, target: str | None, spec: InputSpec | None, report: Reporter
+        self,
+        path: Path,
+        target: str | None,
+        spec: InputSpec | None,
+        report: Reporter,
+        drop: Collection[str] = (),
+        keep: Collection[str] = (),
     ) -> Dataset:
-        table = self.read(path)
+        table = self._read(path, report)
         target = target or (spec.target if spec else None)
         if target is None:
-            raise ValueError(
-                f"{path}: name the column of classes with --target, one of "
-                f"{', '.join(table.header)}"
-            )
+            raise ValueError(_ask_for_target(table))
+        where = f"{path}, column {target!r}"
+        labels, said = clean_labels(table.column(target), spec)
+        try:
+            if spec is None:
+                refuse_quantity(labels, where)
+            classes, y = encode_labels(labels, spec, where)
+        except ValueError as error:
+            raise ValueError(f"{error}{f' ({said}: rename a class)' if said else ''}") from None
         if spec is None:
-            columns = fit_columns(table, target)
-            report.info(_summary(table, columns))
+            fitted = fit_columns(table, target, drop, keep)
+            x = encode(table, fitted.columns, values=fitted.values)
+            spec = InputSpec(classes, x.shape[1:], None, fitted.columns, target)
+            known = f"{np.count_nonzero(y >= 0)} labels in {target!r}{': ' if said else ''}{said}"
+            report.info("\n  ".join([*_summary(table, fitted, x.shape[1]), known]))
         else:
-            columns = _columns(spec, path)
-        classes, y = encode_labels(table.column(target), spec, f"{path}, column {target!r}")
-        x = encode(table, columns)
-        spec = spec or InputSpec(classes, x.shape[1:], None, columns, target)
+            x = encode(table, _columns(spec, path), report)
         names = [f"line {line}" for line in table.lines]
-        return Dataset(path.stem, spec, x, y, x[:0], y[:0], train_names=names)
+        name = Path(path.name.removesuffix(".gz")).stem
+        return Dataset(name, spec, x, y, x[:0], y[:0], train_names=names)
 
-    def read_inputs(self, path: Path, spec: InputSpec) -> NDArray[np.float32]:
-        return encode(self.read(path), _columns(spec, path))
+    def read_inputs(self, path: Path, spec: InputSpec, report: Reporter) -> NDArray[np.float32]:
+        columns = _columns(spec, path)
+        return encode(self._read(path, report), columns, report)
+
+    def _read(self, path: Path, report: Reporter) -> Table:
+        table = self.read(path)
+        if table.warning:
+            report.warn(f"{path.name}: {table.warning}")
+        return table
 
 
-def _summary(table: Table, columns: tuple[Column, ...]) -> str:
-    choices = [f"{c.name} ({len(c.categories)})" for c in columns if c.categories]
+def _ask_for_target(table: Table) -> str:
+    """A message that names the columns, and the likely one."""
+    likely = [name for name in table.header if name.lower() in _TARGETS]
+    if not likely:
+        last = {cell for cell in table.column(table.header[-1]) if not is_missing_label(cell)}
+        few = 2 <= len(last) <= min(MANY_CLASSES, len(table.rows) / 2)
+        likely = table.header[-1:] if few else []
+    hint = f", perhaps --target {quote(likely[0])}" if likely else ""
     return (
-        f"{table.path.name}: {len(table.rows)} rows, {len(columns) - len(choices)} columns of "
-        f"numbers, {len(choices)} of choices{': ' if choices else ''}{', '.join(choices)}"
+        f"{table.path}: name the column of classes with --target, one of "
+        f"{', '.join(table.header)}{hint}"
     )
+
+
+def _summary(table: Table, fitted: FittedColumns, features: int) -> list[str]:
+    """What was read, a line for each kind of column."""
+    lines = [f"{table.path.name}: {len(table.rows)} rows, {features} features{table.facts}"]
+    for kind in ("number", "boolean", "date", "choice", "text"):
+        names = [_describe(column) for column in fitted.columns if column.kind == kind]
+        if names:
+            lines.append(f"{_PLURALS.get(kind, kind)}: {_some(names)}")
+    if fitted.left_out:
+        reasons = [f"{name} ({why})" for name, why in fitted.left_out.items()]
+        lines.append(f"left out: {_some(reasons)}")
+    return lines + fitted.notes
+
+
+def _describe(column: Column) -> str:
+    match column:
+        case ChoiceColumn():
+            return f"{column.name} ({len(column.categories)}{' and others' * column.other})"
+        case TextColumn():
+            return f"{column.name} ({len(column.words)} words)"
+    return column.name
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _columns(spec: InputSpec, path: Path) -> tuple[Column, ...]:
@@ -112,85 +131,3 @@ def _columns(spec: InputSpec, path: Path) -> tuple[Column, ...]:
     if spec.columns is None:
         raise ValueError(f"{path}: this run was not trained on a table")
     return spec.columns
-
-
-def fit_columns(table: Table, target: str) -> tuple[Column, ...]:
-    """What each column except the target holds: numbers, or choices.
-
-    Raises:
-        ValueError: if there is no target column or no other, if a column has too many choices, if
-            its cells are all empty, or if most but not all are numbers.
-    """
-    table.column(target)
-    columns = tuple(_fit_column(table, name) for name in table.header if name != target)
-    if not columns:
-        raise ValueError(f"{table.path} has no column beside the target {target!r}")
-    return columns
-
-
-def _fit_column(table: Table, name: str) -> Column:
-    cells = table.column(name)
-    numbers = [_number(cell, table) for cell in cells if cell]
-    finite = [number for number in numbers if number is not None and math.isfinite(number)]
-    if not numbers:
-        raise ValueError(f"{table.path}: column {name!r} is empty: remove it")
-    if None not in numbers:
-        return Column(name, mean=float(np.mean(finite)) if finite else 0.0)
-    if len(finite) > len(numbers) / 2:
-        line, cell = next(
-            (line, cell)
-            for line, cell in zip(table.lines, cells, strict=True)
-            if cell and _number(cell, table) is None
-        )
-        raise ValueError(
-            f"{table.path}, line {line}: {cell!r} is not a number, as most of column {name!r} "
-            "are: correct it, or leave it empty"
-        )
-    choices = tuple(sorted(set(cells)))
-    if len(choices) > MOST_CATEGORIES:
-        raise ValueError(
-            f"{table.path}: column {name!r} has {len(choices)} different values that are not "
-            f"numbers, more than {MOST_CATEGORIES}: remove it, or group them"
-        )
-    return Column(name, categories=choices)
-
-
-def encode(table: Table, columns: tuple[Column, ...]) -> NDArray[np.float32]:
-    """Rows as vectors: numbers, with the column's mean where a cell is empty; choices one-hot.
-
-    A choice that training did not see is all zeros.
-
-    Raises:
-        ValueError: if a column is missing, or a cell that must be a number is none.
-    """
-    parts = []
-    for column in columns:
-        cells = table.column(column.name)
-        if column.categories is None:
-            parts.append(_numbers(table, column, cells))
-        else:
-            parts.append(np.array(cells, object)[:, None] == np.array(column.categories, object))
-    return np.concatenate(parts, axis=1, dtype=np.float32)
-
-
-def _numbers(table: Table, column: Column, cells: list[str]) -> NDArray[np.float64]:
-    values = []
-    for cell, line in zip(cells, table.lines, strict=True):
-        value = _number(cell, table) if cell else math.nan
-        if value is None or abs(value) > np.finfo(np.float32).max:
-            raise ValueError(
-                f"{table.path}, line {line}, column {column.name!r}: expected a finite number, "
-                f"got {cell!r}"
-            )
-        values.append(column.mean if math.isnan(value) else value)
-    return np.array(values, np.float64)[:, None]
-
-
-def _number(cell: str, table: Table) -> float | None:
-    """The number in a cell; None if there is none."""
-    if table.decimal_comma:
-        cell = cell.replace(",", ".")
-    try:
-        return None if "_" in cell else float(cell)  # 1_000 is Python's, not a table's
-    except ValueError:
-        return None

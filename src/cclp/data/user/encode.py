@@ -1,0 +1,147 @@
+"""Rows of a table as vectors, by columns that training fitted."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclp.data.columns import (
+    BooleanColumn,
+    ChoiceColumn,
+    Column,
+    Cycle,
+    DateColumn,
+    NumberColumn,
+    TextColumn,
+)
+from cclp.data.user.cells import (
+    MISSING,
+    Parsed,
+    parse_dates,
+    parse_numbers,
+    parse_truth,
+)
+from cclp.data.user.table import Table
+from cclp.progress import Reporter
+
+_WORD = re.compile(r"\w\w+")
+
+
+def encode(
+    table: Table,
+    columns: tuple[Column, ...],
+    report: Reporter | None = None,
+    values: Mapping[str, Parsed] | None = None,
+) -> NDArray[np.float32]:
+    """Rows as vectors.
+
+    Args:
+        table: its columns may be in any order, and more than those.
+        columns: of the run.
+        report: is warned of cells that cannot be read and are taken as missing.
+        values: of columns of numbers and dates that are parsed already.
+
+    Raises:
+        ValueError: if a column is missing.
+    """
+    absent = [column.name for column in columns if column.name not in table.header]
+    if absent:
+        raise ValueError(
+            f"{table.path} has no column {', '.join(map(repr, absent))}, only "
+            f"{', '.join(table.header)}"
+        )
+    x = np.zeros((len(table.rows), sum(column.size for column in columns)), np.float32)
+    start, unread = 0, []
+    for column in columns:
+        cells = table.column(column.name)
+        features = x[:, start : start + column.size]
+        bad = _encode_column(column, cells, features, (values or {}).get(column.name))
+        start += column.size
+        if len(bad):
+            unread.append(f"{len(bad)} in {column.name!r}, first {table.cell(column.name, bad[0])}")
+    if unread and report is not None:
+        report.warn(
+            f"{table.path.name}: cells that cannot be read are taken as missing: "
+            f"{'; '.join(unread)}"
+        )
+    return x
+
+
+def words_of(cell: str) -> list[str]:
+    """The words of a text, in lower case."""
+    return _WORD.findall(cell.lower())
+
+
+def phase(cycle: Cycle, days: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Where dates are within a year, a week or a day, from 0 to 1; whole months and weekdays."""
+    if cycle == "hour":
+        return days % 1
+    whole = np.floor(days)
+    if cycle == "weekday":
+        return (whole + 3) % 7 / 7  # 1970 began on a Thursday
+    months = np.nan_to_num(whole).astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+    return np.where(np.isnan(whole), np.nan, months % 12 / 12)
+
+
+def _encode_column(
+    column: Column, cells: Sequence[str], features: NDArray[np.float32], parsed: Parsed | None
+) -> NDArray[np.intp]:
+    """Fill the features, which are zeros; places of the cells that cannot be read."""
+    match column:
+        case NumberColumn():
+            comma = column.decimal_comma
+            values, bad = parsed or parse_numbers(cells, comma, plain=not comma)[:2]
+            _fill(values, column, features)
+            return bad
+        case BooleanColumn():
+            values, bad = parse_truth(cells)
+            _fill(values, column, features)
+            return bad
+        case DateColumn():
+            values, bad = parsed or parse_dates(cells, column.day_first)
+            _fill(values - column.origin, column, features)
+            for place, cycle in enumerate(column.cycles):
+                angle = 2 * np.pi * phase(cycle, values)
+                pair = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+                at = 1 + column.indicator + 2 * place
+                features[:, at : at + 2] = np.nan_to_num(pair)
+            return bad
+        case ChoiceColumn():
+            _encode_choices(column, cells, features)
+        case TextColumn():
+            _encode_texts(column, cells, features)
+    return np.empty(0, np.intp)  # every cell is a choice or a text
+
+
+def _fill(
+    values: NDArray[np.float64],
+    column: NumberColumn | BooleanColumn | DateColumn,
+    features: NDArray[np.float32],
+) -> None:
+    gaps = np.isnan(values)
+    features[:, 0] = np.where(gaps, column.mean, values)
+    if column.indicator:
+        features[:, 1] = gaps
+
+
+def _encode_choices(
+    column: ChoiceColumn, cells: Sequence[str], features: NDArray[np.float32]
+) -> None:
+    index = {name: place for place, name in enumerate(column.categories)}
+    other = len(index) if column.other else -1
+    gap = index.get("", -1)
+    codes = np.array([index.get(c, gap if c in MISSING else other) for c in cells], np.intp)
+    known = np.flatnonzero(codes >= 0)
+    features[known, codes[known]] = 1
+
+
+def _encode_texts(column: TextColumn, cells: Sequence[str], features: NDArray[np.float32]) -> None:
+    index = {word: place for place, word in enumerate(column.words)}
+    places = [[index[word] for word in words_of(cell) if word in index] for cell in cells]
+    rows = np.repeat(np.arange(len(cells)), [len(found) for found in places])
+    np.add.at(features, (rows, np.fromiter(chain.from_iterable(places), np.intp, len(rows))), 1)
+    features *= np.array(column.idf, np.float32)
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    features /= np.where(norms > 0, norms, 1)
