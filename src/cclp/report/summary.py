@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from cclp.methods import method_parts
 from cclp.report.sections import curve
 from cclp.runs.record import RunRecord
+from cclp.selection.verdict import interval
 from cclp.training.config import Config
 from cclp.training.recipe import Recipe
 
@@ -164,18 +165,6 @@ def _text(value: object) -> str:
 def percent(share: float, count: int = 0) -> str:
     """A share in per cent, with the digits that ``count`` samples justify."""
     return f"{100 * share:.{2 if count >= 2000 else 1}f} %"
-
-
-def interval(share: float, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share seen in ``count`` samples.
-
-    >>> [round(bound, 3) for bound in interval(0.1, 100)]
-    [0.055, 0.174]
-    """
-    z = 1.96
-    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2) / (1 + z * z / count)
-    return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
 def minutes(seconds: float) -> str:

@@ -1,0 +1,1 @@
+"""Which model suits the data: judged by cross-validation over the few labels."""
