@@ -144,7 +144,7 @@ def score(predicted: Ints, y: Ints) -> Scores:
     """Scores of predicted classes.
 
     >>> score(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1]))
-    Scores(error=0.25, balanced_error=0.25, f1=0.7333333333333333)
+    Scores(error=0.25, balanced_error=0.25, f1=0.7333333333333334)
     """
     classes = np.unique(y)
     wrong = [float((predicted[y == c] != c).mean()) for c in classes]
