@@ -15,9 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-from lightning_fabric import Fabric
+from typing import TYPE_CHECKING, Any
 
 from cclp.methods import check_settings, method_parts
 from cclp.progress import Reporter
@@ -47,6 +45,9 @@ from cclp.training.processes import (
 from cclp.training.seeding import own_randomness
 from cclp.training.trainer import Stopped
 from cclp.user_code import confirm_named, is_user_code
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 __all__ = ["Stopped", "resume", "train"]
 
@@ -141,7 +142,7 @@ def resume(
 
 
 def _resume(
-    fabric: Fabric,
+    fabric: "Fabric",
     out: Path,
     about: dict[str, Any],
     config: Config,
@@ -178,7 +179,7 @@ def _resume(
         return run.fit(should_stop)
 
 
-def _fabric(config: Config) -> Fabric:
+def _fabric(config: Config) -> "Fabric":
     check_launched(config.devices)
     return make_fabric(
         config.accelerator,
@@ -188,7 +189,7 @@ def _fabric(config: Config) -> Fabric:
     )
 
 
-def _lock(fabric: Fabric, out: Path) -> AbstractContextManager[None]:
+def _lock(fabric: "Fabric", out: Path) -> AbstractContextManager[None]:
     """The directory, by process 0."""
     return locked(out) if fabric.is_global_zero else nullcontext()
 
