@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cclp.data.dataset import Dataset
 from cclp.methods import check_settings, method_parts
 from cclp.progress import Reporter
 from cclp.runs.callbacks import digest_of_config
@@ -58,6 +59,7 @@ def train(
     report: Reporter | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     command: str | None = None,
+    data: Dataset | None = None,
 ) -> dict[str, Any]:
     """Train from the beginning into a new directory.
 
@@ -69,6 +71,7 @@ def train(
         report: what the user sees.
         should_stop: asked after each step; if it says so, the state is saved and the run stops.
         command: that made the run, to be recorded.
+        data: of the configuration, if they are read already.
 
     Returns:
         The content of ``result.json``.
@@ -99,7 +102,8 @@ def train(
         begun = fabric.broadcast(begun)
         if begun is not None:
             return _resume(fabric, out, begun, config, report, should_stop)
-        data = local_rank_zero_first(fabric, lambda: load_data(config, report))
+        if data is None:
+            data = local_rank_zero_first(fabric, lambda: load_data(config, report))
         config = with_held_out(config, data)
         with own_randomness():
             run = Run(fabric, out, config, data, report)
