@@ -30,7 +30,7 @@ from benchmarks import loss as benchmark
 from cclp.experiments.overhead import CLASSES, embeddings
 from cclp.progress import Reporter
 from cclp.sklearn import CCLPClassifier
-from cclp.threads import WAITING
+from cclp.threads import SPINS, WAITING
 from tests import children
 from tests.runs import tiny_config
 
@@ -308,9 +308,9 @@ def test_both_ways_to_wait_are_measured_in_turns() -> None:
 
 def test_what_is_measured_before_is_what_the_runtime_does() -> None:
     code = "import os; from cclp.threads import prepare_threads; prepare_threads(); "
-    code += "print(os.environ.get('OMP_WAIT_POLICY'))"
+    code += "print(os.environ.get('GOMP_SPINCOUNT'))"
     said = []
     for settings in (threads.BEFORE, threads.AFTER):
         env = {name: v for name, v in children.environment().items() if name not in WAITING}
         said.append(children.run([sys.executable, "-c", code], env=env | settings).stdout)
-    assert said == ["None\n", "PASSIVE\n"]
+    assert said == ["None\n", f"{SPINS}\n"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cclp.threads import NUMBER, WAITING, cpu_quota
+from cclp.threads import NUMBER, SPINS, WAITING, cpu_quota
 from tests import children
 
 CLI = "from cclp.cli import main\ntry: main(['--version'])\nexcept SystemExit: pass"
@@ -31,8 +31,8 @@ def settings_after(code: str, folder: Path, **mine: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("code", [CLI, "import cclp.sklearn"])
-def test_threads_sleep_while_they_wait(code: str, tmp_path: Path) -> None:
-    assert settings_after(code, tmp_path)["OMP_WAIT_POLICY"] == "PASSIVE"
+def test_threads_that_wait_for_long_sleep(code: str, tmp_path: Path) -> None:
+    assert settings_after(code, tmp_path)["GOMP_SPINCOUNT"] == str(SPINS)
 
 
 @pytest.mark.parametrize("code", ["import cclp; cclp.CCLPLoss", "import torch, cclp.sklearn"])
@@ -54,7 +54,7 @@ def test_how_the_user_lets_threads_wait_stays(name: str, value: str, tmp_path: P
 def test_the_number_of_threads_of_the_user_stays(name: str, tmp_path: Path) -> None:
     (tmp_path / "cpu.max").write_text("100000 100000\n")
     found = settings_after(CONTAINER, tmp_path, **{name: "5"})
-    assert found == {name: "5", "OMP_WAIT_POLICY": "PASSIVE"}
+    assert found == {name: "5", "GOMP_SPINCOUNT": str(SPINS)}
 
 
 @pytest.mark.parametrize(
