@@ -31,11 +31,15 @@ from cclp.commands.options import (
     target_option,
 )
 from cclp.commands.stop import StopOnSignal
+from cclp.data.dataset import Dataset
 from cclp.data.load import find_kind
 from cclp.data.published.catalog import CATALOG
 from cclp.data.splits import SOURCES
 from cclp.methods import METHODS, file_name, method_parts
 from cclp.progress import Reporter, make_reporter
+from cclp.runs.data import check_data, load_data
+from cclp.runs.directory import check_new
+from cclp.runs.record import read_config
 from cclp.training import processes
 from cclp.training.config import ACCELERATORS, GRAPHS, PRECISIONS, Config
 from cclp.training.recipe import RECIPES, Recipe, Setting, Settings, make_recipe
@@ -173,6 +177,7 @@ def train(
                 raise ValueError(f"--resume takes everything from the run: leave out {flag}")
         again = {name: options[name] for name in RESUME_TAKES if name in given}
         out = resume
+        read_config(resume)
     else:
         if options["devices"] is None:
             options["devices"] = processes.launched_world_size() or 1
@@ -181,17 +186,17 @@ def train(
         own = {"net": config.recipe.net, "method": config.method}
         again = {name: value for name, value in own.items() if is_user_code(value)}
 
-    # torch and Fabric are loaded from here on
-    from cclp.runs import start
-
     first = processes.rank() == 0
     reporter = make_reporter(quiet) if first else Reporter()
     advice = partial(_advice, out, again)
     with reporter as report, StopOnSignal(report.warn, advice) as should_stop:
+        data = _read_early(config, out, report) if resume is None else None
+        from cclp.runs import start  # torch is loaded from here on
+
         try:
             if resume is None:
                 line = shlex.join(["cclp", *context.obj])
-                result = start.train(config, out, report, should_stop, line)
+                result = start.train(config, out, report, should_stop, line, data)
             else:
                 result = start.resume(out, report, should_stop, **again)
         except start.Stopped as stopped:
@@ -222,6 +227,27 @@ def _advice(run: Path, again: dict[str, Any]) -> str:
         for part in (f"--{name.replace('_', '-')}", str(value))
     ]
     return f"resume with: {shlex.join(['cclp', 'train', '--resume', str(run), *named])}"
+
+
+def _read_early(config: Config, out: Path | None, report: Reporter) -> Dataset | None:
+    """Read and check the data before torch is loaded, which takes seconds: most mistakes are here.
+
+    Several processes read them together, later. So does a run with settings or a device that only
+    torch can check: they come first, as reading may take minutes.
+    """
+    if config.settings or config.accelerator not in ("auto", "cpu"):
+        return None
+    if config.devices > 1 or processes.launched_world_size() is not None:
+        return None
+    assert out is not None
+    check_new(out)
+    data = load_data(config, report)
+    split = check_data(config, data)
+    report.info(
+        f"{data.name}: {len(data.train_y)} samples of {data.num_classes} classes, "
+        f"{len(split.labeled)} labeled."
+    )
+    return data
 
 
 def make_config(

@@ -2,17 +2,19 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cclp.data.splits import Split
 from cclp.progress import Reporter
-from cclp.pseudo_labels.committee import Vote, vote
 from cclp.pseudo_labels.graph import LabelGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.pseudo_labels.schedule import Decision, Labels, PseudoLabelSchedule, Start
+
+if TYPE_CHECKING:
+    from cclp.pseudo_labels.committee import Vote
 
 
 class Labeler:
@@ -90,7 +92,9 @@ class Labeler:
         self.report.info(f"{guessed} are used: {_in_words(accuracy)}.")
         return Start(labels, Decision("used", **test))
 
-    def _vote(self, labels: Labels) -> Vote:
+    def _vote(self, labels: Labels) -> "Vote":
+        from cclp.pseudo_labels.committee import vote  # loads much of scikit-learn
+
         neighbours, seen = self.graph.neighbours, self._seen
         x, points = self.x[seen].reshape(len(seen), -1), neighbours.points[neighbours.place]
         return vote(

@@ -4,11 +4,10 @@ import hashlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 
 from cclp.data.dataset import Dataset
 from cclp.data.weights import class_shares, label_weights
@@ -35,6 +34,9 @@ from cclp.training.machine import environment
 from cclp.training.memory import keep_memory
 from cclp.training.trainer import Trainer
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 
 class Run:
     """One training with its files: ``fit`` continues from whatever is in the directory.
@@ -53,7 +55,7 @@ class Run:
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: "Fabric",
         out: Path,
         config: Config,
         data: Dataset,

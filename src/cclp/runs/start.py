@@ -15,11 +15,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lightning_fabric import Fabric
-
-from cclp.data.dataset import InputSpec
+from cclp.data.dataset import Dataset, InputSpec
 from cclp.methods import check_settings, method_parts
 from cclp.progress import Reporter
 from cclp.runs.callbacks import digest_of_config
@@ -49,6 +47,9 @@ from cclp.training.seeding import own_randomness
 from cclp.training.trainer import Stopped
 from cclp.user_code import confirm_named, is_user_code
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 __all__ = ["Stopped", "resume", "train"]
 
 
@@ -58,6 +59,7 @@ def train(
     report: Reporter | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     command: str | None = None,
+    data: Dataset | None = None,
 ) -> dict[str, Any]:
     """Train from the beginning into a new directory.
 
@@ -69,6 +71,7 @@ def train(
         report: what the user sees.
         should_stop: asked after each step; if it says so, the state is saved and the run stops.
         command: that made the run, to be recorded.
+        data: of the configuration, if they are read already.
 
     Returns:
         The content of ``result.json``.
@@ -101,7 +104,8 @@ def train(
         begun = fabric.broadcast(begun)
         if begun is not None:
             return _resume(fabric, out, begun, config, report, should_stop)
-        data = local_rank_zero_first(fabric, lambda: load_data(config, report))
+        if data is None:
+            data = local_rank_zero_first(fabric, lambda: load_data(config, report))
         config = with_held_out(config, data)
         with own_randomness():
             run = Run(fabric, out, config, data, report)
@@ -144,7 +148,7 @@ def resume(
 
 
 def _resume(
-    fabric: Fabric,
+    fabric: "Fabric",
     out: Path,
     about: dict[str, Any],
     config: Config,
@@ -185,7 +189,7 @@ def _resume(
         return run.fit(should_stop)
 
 
-def _fabric(config: Config) -> Fabric:
+def _fabric(config: Config) -> "Fabric":
     check_launched(config.devices)
     return make_fabric(
         config.accelerator,
@@ -195,7 +199,7 @@ def _fabric(config: Config) -> Fabric:
     )
 
 
-def _lock(fabric: Fabric, out: Path) -> AbstractContextManager[None]:
+def _lock(fabric: "Fabric", out: Path) -> AbstractContextManager[None]:
     """The directory, by process 0."""
     return locked(out) if fabric.is_global_zero else nullcontext()
 
