@@ -19,6 +19,7 @@ class Row:
     Attributes:
         name: of the model.
         title: for people.
+        tested: labels that it was asked about; fewer if it was clearly worse on these.
         error: share of wrong predictions.
         low, high: 95 % interval of the error.
         balanced_error: mean over the classes of the share of wrong predictions.
@@ -29,6 +30,7 @@ class Row:
 
     name: str
     title: str
+    tested: int
     error: float
     low: float
     high: float
