@@ -219,7 +219,10 @@ def test_values_that_cannot_be_are_named(tmp_path: Path, name: str, change: dict
         ({"probability": np.array(["a", "b"])}, "expected 'probability'"),
         ({"mistakes": np.array([2])}, "indices below 2"),
         ({"y": np.array([0, 9])}, "holds class 9, but config.json names 2 classes"),
-        ({"mistake_inputs": np.zeros((5, 1, 2, 2), np.uint8)}, "1 mistakes, but 5 inputs"),
+        (
+            {"mistake_inputs": np.zeros((5, 1, 2, 2), np.uint8)},
+            "expected 'mistake_inputs' of 1 samples",
+        ),
         ({"mistake_names": np.array([{}], dtype=object)}, "Python objects, which are never loaded"),
         ({"mistakes": None}, "expected an array 'mistakes'"),
     ],

@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
-Source = Literal["test", "held_out", "labeled"]  # what an error is measured on
+Source = Literal["test", "held_out", "labeled", "cross_validated"]  # what an error is measured on
 SOURCES: dict[Source, str] = {
     "test": "test set",
     "held_out": "held-out training set",
     "labeled": "labeled samples",
+    "cross_validated": "cross-validation over the labels",
 }
 
 

@@ -1,4 +1,4 @@
-"""The arrays of a run directory: embeddings over time, and the last predictions."""
+"""The arrays of a run directory: embeddings over time, predictions, and what is unlabeled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +55,29 @@ class Predictions:
     predicted: Ints
     probability: Floats
     mistakes: Ints
+    names: list[str]
+    images: NDArray[np.uint8] | None
+
+
+@dataclass(frozen=True)
+class Unlabeled:
+    """Predictions of the trained net for N unlabeled training samples.
+
+    Attributes:
+        index: of them in the training set, (N,).
+        predicted, second: the most probable class and the next one, (N,).
+        probability: of the most probable class, (N,).
+        shown: positions among the N, (K,): the most doubtful ones, most doubtful first, and after
+            them the most certain ones of each class.
+        names: of those, K of them.
+        images: of those, (K, 1 or 3, H, W); None if they are no images.
+    """
+
+    index: Ints
+    predicted: Ints
+    second: Ints
+    probability: Floats
+    shown: Ints
     names: list[str]
     images: NDArray[np.uint8] | None
 
@@ -131,24 +154,61 @@ def read_predictions(file: Path) -> Predictions | None:
     _check(file, "predicted", arrays["predicted"], "iu", count)
     _check(file, "probability", arrays["probability"], "f", count)
     _check(file, "mistake_names", arrays["mistake_names"], "U", few)
-    if few and not (0 <= arrays["mistakes"].min() and arrays["mistakes"].max() < count):
-        raise ValueError(f"{file} is damaged: 'mistakes' must be indices below {count}")
-    images = arrays.get("mistake_inputs")
-    if images is not None:
-        if len(images) != few:
-            raise ValueError(f"{file} is damaged: {few} mistakes, but {len(images)} inputs of them")
-        if (
-            images.dtype != np.uint8
-            or images.ndim != 4
-            or images.shape[1] not in (1, 3)
-            or not images.size
-        ):
-            images = None
+    _check_indices(file, "mistakes", arrays["mistakes"], count)
     return Predictions(
         y=arrays["y"].astype(np.int64),
         predicted=arrays["predicted"].astype(np.int64),
         probability=arrays["probability"].astype(np.float64),
         mistakes=arrays["mistakes"].astype(np.int64),
         names=[str(name) for name in arrays["mistake_names"]],
-        images=images,
+        images=_images(file, arrays, "mistake_inputs", few),
     )
+
+
+def read_unlabeled(file: Path) -> Unlabeled | None:
+    """The content of ``unlabeled.npz``; None if the file is not there.
+
+    Raises:
+        ValueError: if it is damaged. It is named.
+    """
+    if not file.exists():
+        return None
+    required = ("index", "predicted", "second", "probability", "shown", "shown_names")
+    arrays = _load(file, required)
+    _check(file, "index", arrays["index"], "iu", -1)
+    _check(file, "shown", arrays["shown"], "iu", -1)
+    count, few = len(arrays["index"]), len(arrays["shown"])
+    for name in ("predicted", "second"):
+        _check(file, name, arrays[name], "iu", count)
+    _check(file, "probability", arrays["probability"], "f", count)
+    _check(file, "shown_names", arrays["shown_names"], "U", few)
+    _check_indices(file, "shown", arrays["shown"], count)
+    return Unlabeled(
+        index=arrays["index"].astype(np.int64),
+        predicted=arrays["predicted"].astype(np.int64),
+        second=arrays["second"].astype(np.int64),
+        probability=arrays["probability"].astype(np.float64),
+        shown=arrays["shown"].astype(np.int64),
+        names=[str(name) for name in arrays["shown_names"]],
+        images=_images(file, arrays, "shown_inputs", few),
+    )
+
+
+def _check_indices(file: Path, name: str, array: NDArray[Any], count: int) -> None:
+    if len(array) and not (0 <= array.min() and array.max() < count):
+        raise ValueError(f"{file} is damaged: {name!r} must be indices below {count}")
+
+
+def _images(
+    file: Path, arrays: dict[str, NDArray[Any]], name: str, count: int
+) -> NDArray[np.uint8] | None:
+    """An array of so many images; None if it is not there, or if they are no images."""
+    images = arrays.get(name)
+    if images is None:
+        return None
+    if images.shape[:1] != (count,):
+        raise ValueError(
+            f"{file} is damaged: expected {name!r} of {count} samples, got shape {images.shape}"
+        )
+    fit = images.dtype == np.uint8 and images.ndim == 4 and images.shape[1] in (1, 3)
+    return images if fit and images.size else None

@@ -15,7 +15,13 @@ from cclp.files import write_bytes
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import Checkpoint, save_checkpoint
 from cclp.runs.directory import Metrics
-from cclp.runs.outputs import embedding_file, embedding_points, predictions_file
+from cclp.runs.outputs import (
+    embedding_file,
+    embedding_points,
+    predictions_file,
+    unlabeled_file,
+    unlabeled_points,
+)
 from cclp.training.callbacks import Callback, Evaluation, GraphPseudoLabels
 from cclp.training.evaluation import EvaluationSet
 from cclp.training.trainer import StepResult, Trainer
@@ -46,6 +52,29 @@ class WriteOutputs(Callback):
         if self.measured is not None and evaluation.logits is not None:
             content = predictions_file(evaluation.logits, self.measured)
             write_bytes(self.out / "predictions.npz", content)
+
+
+class WriteUnlabeled(Callback):
+    """``unlabeled.npz`` at the end: what the trained net says of unlabeled training samples.
+
+    Args:
+        out: run directory.
+        data: that the run is trained on.
+        temperature: by which logits are divided before they become probabilities.
+    """
+
+    def __init__(self, out: Path, data: Dataset, temperature: float = 1.0) -> None:
+        self.out, self.data, self.temperature = out, data, temperature
+
+    def on_end(self, trainer: Trainer) -> None:
+        index = unlabeled_points(trainer.split, trainer.seed)
+        if not len(index):
+            return
+        logits = trainer.predict(trainer.x, index).logits
+        if trainer.fabric.is_global_zero:
+            names = self.data.train_names
+            content = unlabeled_file(logits, index, self.data.train_x, names, self.temperature)
+            write_bytes(self.out / "unlabeled.npz", content)
 
 
 class WriteMetrics(Callback):

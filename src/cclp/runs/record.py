@@ -10,16 +10,32 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.data.splits import Source
 from cclp.files import parse_json
-from cclp.runs.arrays import Embedding, Ints, Predictions, read_embedding, read_predictions
+from cclp.runs.arrays import (
+    Embedding,
+    Ints,
+    Predictions,
+    Unlabeled,
+    read_embedding,
+    read_predictions,
+    read_unlabeled,
+)
 from cclp.runs.upgrade import upgrade_config, upgrade_result
+from cclp.runs.verdict import checked_verdict
+from cclp.selection.verdict import Verdict
 from cclp.training.config import Config
 from cclp.training.recipe import Recipe, Settings, checked_settings
 
 Environment = dict[str, dict[str, Any]]
-EVALUATED_ON = ("test", "held_out")  # "labeled" is what cclp evaluate may measure
+EVALUATED_ON = (
+    "test",
+    "held_out",
+    "cross_validated",
+)  # "labeled" is what cclp evaluate may measure
 _AT_LEAST_0 = ("step", "error", "seconds", "step_seconds")  # of the metrics
 
 
@@ -29,7 +45,8 @@ class Result:
 
     Attributes:
         error: share of wrong predictions; None if there was nothing to measure it on.
-        evaluated_on: the test set, or samples held out of the training set; None: neither.
+        evaluated_on: the test set, samples held out of the training set, or the labels, each
+            predicted by a model that had not seen it; None: nothing.
         num_samples: on which the error was measured.
         num_labels: labeled samples in training.
         data: their name.
@@ -106,7 +123,9 @@ class RunRecord:
         metrics: a line for each logged step; a value that was not finite is NaN.
         result: once the run is finished.
         embedding: of some training samples, over time.
-        predictions: of the last evaluation.
+        predictions: of the last evaluation, or of the labels if it was by cross-validation.
+        unlabeled: predictions of unlabeled training samples, at the end.
+        verdict: what cross-validation over the labels has found.
     """
 
     path: Path
@@ -122,6 +141,8 @@ class RunRecord:
     result: Result | None
     embedding: Embedding | None
     predictions: Predictions | None
+    unlabeled: Unlabeled | None
+    verdict: Verdict | None
 
     @property
     def step(self) -> int:
@@ -143,6 +164,8 @@ class RunRecord:
         """What the error is measured on."""
         if self.result is not None:
             return self.result.evaluated_on
+        if self.verdict is not None and not any("error" in line for line in self.metrics):
+            return "cross_validated"
         return "held_out" if self.config.held_out else "test"
 
 
@@ -165,11 +188,15 @@ def read_record(path: Path) -> RunRecord:
         white = check_number("white", data.get("white") or 255, above=0)
     embedding = read_embedding(path / "embedding")
     predictions = read_predictions(path / "predictions.npz")
+    unlabeled = read_unlabeled(path / "unlabeled.npz")
     seen: list[tuple[Path, Ints, Ints]] = []
     if embedding:
         seen.append((path / "embedding", embedding.y, embedding.predicted))
     if predictions:
         seen.append((path / "predictions.npz", predictions.y, predictions.predicted))
+    if unlabeled:
+        named = np.concatenate([unlabeled.predicted, unlabeled.second])
+        seen.append((path / "unlabeled.npz", named, named))
     return RunRecord(
         path=path,
         config=config,
@@ -184,6 +211,8 @@ def read_record(path: Path) -> RunRecord:
         result=read_result(path),
         embedding=embedding,
         predictions=predictions,
+        unlabeled=unlabeled,
+        verdict=read_verdict(path),
     )
 
 
@@ -215,6 +244,20 @@ def read_result(path: Path) -> Result | None:
     content = read_json(path, file.name)
     with damage_named(file):
         return Result.from_json(content)
+
+
+def read_verdict(path: Path) -> Verdict | None:
+    """What cross-validation over the labels of a run has found; None if there was none.
+
+    Raises:
+        ValueError: if ``verdict.json`` is damaged.
+    """
+    file = path / "verdict.json"
+    if not file.exists():
+        return None
+    content = read_json(path, file.name)
+    with damage_named(file):
+        return checked_verdict(content)
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
