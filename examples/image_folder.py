@@ -70,8 +70,8 @@ def main() -> None:
         with make_reporter(quiet=False) as report:
             result = train(config, options.out / method, report)
         print(f"{method}: {result['error']:.1%} of 150 test images wrong")
-    for file, _, label, probability in predict(options.out / recipe.method, [options.out / "new"]):
-        print(f"{file}: {label}, {probability:.0%}")
+    for found in predict(options.out / recipe.method, [options.out / "new"]):
+        print(f"{found.file}: {found.label}, {found.probability:.0%}")
 
 
 if __name__ == "__main__":

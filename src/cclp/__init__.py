@@ -13,7 +13,9 @@ __version__ = "0.2.0.dev0"
 _HOME = {
     "CCLPLoss": "loss.cclp",
     "GraphHealth": "loss.health",
+    "Model": "model",
     "cclp_loss": "loss.cclp",
+    "fit": "model",
     "graph_health": "loss.health",
     "propagate_labels": "loss.propagation",
     "transition_matrix": "loss.graph",
@@ -22,7 +24,9 @@ _HOME = {
 __all__ = [
     "CCLPLoss",
     "GraphHealth",
+    "Model",
     "cclp_loss",
+    "fit",
     "graph_health",
     "propagate_labels",
     "transition_matrix",
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from cclp.loss.graph import transition_matrix
     from cclp.loss.health import GraphHealth, graph_health
     from cclp.loss.propagation import propagate_labels
+    from cclp.model import Model, fit
 
 
 def __getattr__(name: str) -> Any:

@@ -85,6 +85,13 @@ RESUME_TAKES = ("data_dir", "net", "method")
 @skip_bad_option
 @net_option
 @max_steps_option
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MINUTES",
+    help="End within so many minutes, with fewer steps if need be; reading files comes on top.  "
+    "[default: none]",
+)
 @click.option("--learning-rate", type=float, help="Largest one.  [default: the recipe's]")
 @click.option(
     "--weight",
@@ -151,7 +158,13 @@ RESUME_TAKES = ("data_dir", "net", "method")
 @quiet_option
 @click.pass_context
 def train(
-    context: click.Context, /, out: Path | None, resume: Path | None, quiet: bool, **options: Any
+    context: click.Context,
+    /,
+    out: Path | None,
+    resume: Path | None,
+    quiet: bool,
+    time_limit: float | None,
+    **options: Any,
 ) -> None:
     """Train a classifier on DATA from few labels, into a run directory.
 
@@ -184,6 +197,8 @@ def train(
     else:
         if options["devices"] is None:
             options["devices"] = processes.launched_world_size() or 1
+        if time_limit is not None and options["devices"] > 1:
+            raise ValueError("--time-limit is for one device: give --max-steps")
         config, auto = make_config(**options), is_auto(**options)
         out = out or Path("runs", _run_name(config))
         own = {"net": config.recipe.net, "method": config.method}
@@ -209,6 +224,7 @@ def train(
                     data,
                     auto=auto,
                     fixed_steps=steps_given,
+                    time_limit=None if time_limit is None else 60 * time_limit,
                 )
             else:
                 result = start.resume(out, report, should_stop, **again)

@@ -68,13 +68,20 @@ def evaluate(run: Path, data: str | None, no_verify: bool, quiet: bool, **option
 @run_argument
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @path_option("--out", "A .csv file to write.  [default: standard output]")
+@click.option("--by-doubt", is_flag=True, help="Those that the network is least sure of first.")
 @skip_bad_option
 @net_option
 @quiet_option
 def predict(
-    run: Path, files: tuple[Path, ...], out: Path | None, quiet: bool, **options: Any
+    run: Path,
+    files: tuple[Path, ...],
+    out: Path | None,
+    by_doubt: bool,
+    quiet: bool,
+    **options: Any,
 ) -> None:
-    """Classes of FILES by the network of RUN, as a table: file, row, class, probability.
+    """Classes of FILES by the network of RUN, as a table: file, row, class, its probability, and
+    the probability of every class.
 
     FILES are images, folders of images, .npz and .npy files with X, or tables with the columns of
     the one that was trained on; their rows are counted from 0.
@@ -86,25 +93,26 @@ def predict(
         raise ValueError(f"{out} exists and is never overwritten: choose another --out")
     if out is not None and not out.parent.is_dir():
         raise ValueError(f"--out {out}: there is no folder {out.parent}")
-    read_config(run)
+    about, _ = read_config(run)
     from cclp.runs.inference import predict
 
     table = io.StringIO(newline="")
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["file", "row", "class", "probability"])
-    count = 0
+    classes = [f"P({name})" for name in (about.get("data") or {}).get("classes", ())]
+    writer.writerow(["file", "row", "class", "probability", *classes])
     with make_reporter(quiet) as report:
-        for found in predict(run, files, report=report, **options):
-            row = "" if found.row is None else found.row
-            writer.writerow(
-                [_no_formula(found.file), row, _no_formula(found.label), f"{found.probability:.4f}"]
-            )
-            count += 1
+        predictions = list(predict(run, files, report=report, **options))
+    if by_doubt:
+        predictions.sort(key=lambda found: found.margin)
+    for found in predictions:
+        row = "" if found.row is None else found.row
+        numbers = [f"{p:.4f}" for p in (found.probability, *found.probabilities)]
+        writer.writerow([_no_formula(found.file), row, _no_formula(found.label), *numbers])
     if out is None:
         click.echo(table.getvalue(), nl=False)
     else:
         write_bytes(out, table.getvalue().encode(errors="surrogateescape"), new=True)
-        click.echo(f"{count} predictions: {out}")
+        click.echo(f"{len(predictions)} predictions: {out}")
 
 
 @click.command(short_help="A run's network for other programs, with a card.")

@@ -1,5 +1,6 @@
 """``--method auto``: what to train is chosen by cross-validation, and recorded with the run."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,13 @@ from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.runs.data import split_data
 from cclp.runs.outputs import predictions_file
-from cclp.selection.problem import Problem
+from cclp.selection.problem import Candidate, Problem
 from cclp.selection.select import Selection, select
 from cclp.training.config import Config
 from cclp.training.evaluation import EvaluationSet
 from cclp.training.machine import make_fabric
+
+TIMED_STEPS, FEWEST_STEPS = 6, 50
 
 
 def make_problem(config: Config, data: Dataset, report: Reporter) -> Problem:
@@ -70,15 +73,44 @@ def select_model(
         for sentence in found.verdict.sentences:
             report.info(sentence)
         if found.verdict.advice is not None:
-            report.warn(
-                f"A simpler model is clearly better here:\n{found.verdict.advice}"
-            )
+            report.warn(f"A simpler model is clearly better here:\n{found.verdict.advice}")
     else:
         report.warn("No class has two labels: nothing can be measured, and no model compared.")
     parts = method_parts(chosen.method)
     settings = {name: values for name, values in config.settings.items() if name in parts}
     recipe = replace(chosen.recipe, method=chosen.method)
     return replace(config, method=chosen.method, recipe=recipe, settings=settings), found
+
+
+def plan_steps(
+    config: Config, data: Dataset, report: Reporter, seconds: float, share: float = 1.0
+) -> Config:
+    """The configuration with as many steps as fit into a time, and no more than it had.
+
+    Args:
+        config: whose steps are timed, a few of them.
+        data: to train on.
+        report: is told.
+        seconds: that are left.
+        share: of them, for the training.
+    """
+    chosen = Candidate(config.method, "", config.method, config.recipe, config.method_settings)
+    problem = make_problem(config, data, Reporter())
+    trainer = problem.trainer(chosen, problem.split)
+    for step in range(TIMED_STEPS):
+        if step == TIMED_STEPS // 2:  # the first are slow
+            begun = time.perf_counter()
+        trainer.step(step)
+    each = (time.perf_counter() - begun) / (TIMED_STEPS - TIMED_STEPS // 2)
+    fit = int(share * seconds / each)
+    steps = min(config.recipe.max_steps, max(FEWEST_STEPS, fit))
+    if steps < config.recipe.max_steps:
+        report.info(f"{steps} steps instead of {config.recipe.max_steps}, to end in time.")
+    if fit < FEWEST_STEPS:
+        report.warn(
+            f"{FEWEST_STEPS} steps are the fewest that make sense: the time limit will be passed."
+        )
+    return replace(config, recipe=replace(config.recipe, max_steps=steps))
 
 
 def write_selection(out: Path, data: Dataset, found: Selection) -> None:

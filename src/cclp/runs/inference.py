@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from cclp.checks import refuse_options
 from cclp.data.dataset import Dataset, InputSpec
@@ -13,11 +15,12 @@ from cclp.data.load import load
 from cclp.data.normalize import ZScore
 from cclp.data.splits import Source
 from cclp.data.user.load import read_samples
+from cclp.nets.base import Net
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import does_not_fit, load_checkpoint
 from cclp.runs.data import load_data, split_data
-from cclp.runs.record import read_config
+from cclp.runs.record import read_config, read_verdict
 from cclp.training.config import Config
 from cclp.training.evaluation import EvaluationSet, error_rate, evaluation_set, run_net
 from cclp.training.machine import make_fabric
@@ -50,12 +53,27 @@ class Evaluation(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The class of a file, or of a row of it, and how probable the network finds it."""
+    """The class of a file, or of a row of it, and how probable the network finds every class.
+
+    Attributes:
+        file: its path.
+        row: of the file, counted from 0; None for an image.
+        label: name of the most probable class.
+        probability: of it.
+        probabilities: of all classes, in the order of the run's.
+    """
 
     file: str
     row: int | None
     label: str
     probability: float
+    probabilities: tuple[float, ...]
+
+    @property
+    def margin(self) -> float:
+        """By how much the most probable class is ahead of the next: small where in doubt."""
+        second, first = sorted(self.probabilities)[-2:]
+        return first - second
 
 
 class Trained(NamedTuple):
@@ -101,8 +119,20 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
         objective.net.load_state_dict(tensors_below(tensors, f"objective.{network}."))
     except (RuntimeError, TypeError) as error:
         raise does_not_fit(out, checkpoint, error) from None
+    verdict = read_verdict(out)
+    if verdict is not None:
+        calibrate(objective.net, verdict.temperature)
     objective.to(fabric.device)
     return Trained(config, spec, fingerprint, fabric, objective)
+
+
+def calibrate(net: Net, temperature: float) -> None:
+    """Divide the logits of a network by a temperature, if its last layer is linear."""
+    last = list(net.classifier.modules())[-1]
+    if isinstance(last, nn.Linear):
+        with torch.no_grad():
+            for parameter in last.parameters():
+                parameter.div_(temperature)
 
 
 def evaluate(
@@ -150,6 +180,12 @@ def evaluate(
             report=report,
         )
         measured = evaluation_set(found, None) or _all_labels(found)
+    verdict = read_verdict(out) if data is None else None
+    if measured is None and verdict is not None:
+        raise ValueError(
+            f"{out} has no test set: its error, {verdict.row(verdict.chosen).error:.2%}, is "
+            "cross-validated over its labels. Name other labeled data to measure it on"
+        )
     if measured is None:
         raise ValueError(f"{data or out} has no labels to measure the error on: name labeled data")
     count = len(measured.index)
@@ -204,8 +240,6 @@ def predict(
         if not len(x):
             continue
         outputs = run_net(trained.fabric, trained.objective, x)
-        probabilities, predicted = outputs.logits.softmax(1).max(1)
-        for (file, row), k, p in zip(
-            places, predicted.tolist(), probabilities.tolist(), strict=True
-        ):
-            yield Prediction(file, row, trained.spec.classes[k], p)
+        for (file, row), each in zip(places, outputs.logits.softmax(1).tolist(), strict=True):
+            k = max(range(len(each)), key=each.__getitem__)
+            yield Prediction(file, row, trained.spec.classes[k], each[k], tuple(each))

@@ -13,6 +13,7 @@
 ==================== ================================================================
 """
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from cclp.data.dataset import Dataset, InputSpec
 from cclp.methods import check_settings, method_parts
 from cclp.progress import Reporter
-from cclp.runs.auto import select_model, write_selection
+from cclp.runs.auto import plan_steps, select_model, write_selection
 from cclp.runs.callbacks import digest_of_config
 from cclp.runs.checkpoint import load_checkpoint
 from cclp.runs.data import load_data, with_held_out
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Stopped", "resume", "train"]
 
+TRAINING_SHARE = 0.6  # of a time limit; the rest is for the comparison of models
+
 
 def train(
     config: Config,
@@ -67,6 +70,7 @@ def train(
     *,
     auto: bool = False,
     fixed_steps: bool = True,
+    time_limit: float | None = None,
 ) -> dict[str, Any]:
     """Train from the beginning into a new directory.
 
@@ -81,6 +85,7 @@ def train(
         data: of the configuration, if they are read already.
         fixed_steps: whether the recipe's number of steps is meant; or as many, on vectors, as their
             number asks for.
+        time_limit: in seconds: fewer steps are done if need be.
         auto: whether to compare models by cross-validation first, and train the best one.
 
     Returns:
@@ -119,9 +124,17 @@ def train(
         if not fixed_steps and len(data.spec.shape) == 1 and config.recipe.name == "fast":
             config = replace(config, recipe=sized(config.recipe, len(data.train_y)))
         selection = None
-        if auto and fabric.world_size == 1:
-            with own_randomness():
-                config, selection = select_model(config, data, report)
+        begun = time.monotonic()
+        with own_randomness():
+            if time_limit is not None:
+                share = TRAINING_SHARE if auto else 1.0
+                config = plan_steps(config, data, report, time_limit, share)
+            if auto and fabric.world_size == 1:
+                limit = None if time_limit is None else (1 - TRAINING_SHARE) * time_limit
+                config, selection = select_model(config, data, report, limit)
+            if time_limit is not None and auto:
+                left = time_limit - (time.monotonic() - begun)
+                config = plan_steps(config, data, report, left)
         config = with_held_out(config, data)
         verdict = None if selection is None else selection.verdict
         with own_randomness():

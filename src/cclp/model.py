@@ -1,0 +1,156 @@
+"""``cclp.fit``: from a user's files to a trained model, in one line of Python."""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cclp.commands.train import is_auto, make_config
+from cclp.files import write_bytes
+from cclp.progress import Reporter, make_reporter
+from cclp.runs.data import check_data, load_data
+from cclp.runs.directory import check_new
+from cclp.runs.record import read_config, read_verdict
+
+if TYPE_CHECKING:
+    from cclp.runs.inference import Prediction
+    from cclp.selection.verdict import Verdict
+
+AnyPath = str | PathLike[str]
+
+
+def fit(
+    data: AnyPath,
+    *,
+    target: str | None = None,
+    method: str = "auto",
+    max_steps: int | None = None,
+    seed: int = 0,
+    out: AnyPath | None = None,
+    verbose: bool = True,
+    **options: Any,
+) -> "Model":
+    """Train a classifier on a user's own files, as ``cclp train`` does.
+
+    Args:
+        data: a folder or archive of images, a table, or arrays; see docs/own-data.md.
+        target: the column of classes of a table.
+        method: "auto" compares models by cross-validation over the labels, and trains the best.
+        max_steps: of training; None: as many as suit the data.
+        seed: of everything random.
+        out: run directory, which must not exist; None: a temporary one, gone with the model.
+        verbose: whether to show progress, on standard error.
+        options: further ones of ``cclp train``, with underscores: ``image_size=64``.
+
+    Returns:
+        The trained model.
+
+    Raises:
+        ValueError: for data and options that cannot be.
+    """
+    given = {
+        "data": str(data),
+        "target": target,
+        "method": method,
+        "max_steps": max_steps,
+        "seed": seed,
+        **options,
+    }
+    try:
+        config, auto = make_config(**given), is_auto(**given)
+    except TypeError as error:
+        raise ValueError(f"there is no such option of cclp train: {error}") from None
+    kept = tempfile.TemporaryDirectory(prefix="cclp-") if out is None else None
+    run = Path(out) if out is not None else Path(kept.name if kept else "", "run")
+    check_new(run)
+    with make_reporter(quiet=False) if verbose else Reporter() as report:
+        found = load_data(config, report)
+        check_data(config, found)
+        from cclp.runs import start  # loads torch
+
+        line = f"cclp.fit({str(data)!r})"
+        fixed = max_steps is not None
+        start.train(config, run, report, command=line, data=found, auto=auto, fixed_steps=fixed)
+    return Model(run, kept)
+
+
+class Model:
+    """A trained network, in a run directory.
+
+    Args:
+        run: the run directory, of ``cclp train`` or :func:`fit`.
+
+    Attributes:
+        run: the run directory.
+        classes: names.
+        verdict: how models compare, if one was chosen by cross-validation.
+
+    Raises:
+        ValueError: if it is none.
+    """
+
+    def __init__(
+        self, run: AnyPath, _kept: "tempfile.TemporaryDirectory[str] | None" = None
+    ) -> None:
+        self.run, self._kept = Path(run), _kept
+        about, _ = read_config(self.run)
+        self.classes: tuple[str, ...] = tuple(about["data"]["classes"])
+        self.verdict: Verdict | None = read_verdict(self.run)
+
+    def predict(self, paths: AnyPath | Sequence[AnyPath]) -> "list[Prediction]":
+        """Classes of files, with the probability of each.
+
+        Args:
+            paths: images, folders of them, arrays or tables, as those trained on.
+        """
+        from cclp.runs.inference import predict
+
+        some = [paths] if isinstance(paths, str | PathLike) else paths
+        return list(predict(self.run, [Path(path) for path in some]))
+
+    def report(self, path: AnyPath) -> Path:
+        """Write an HTML page about the training.
+
+        Args:
+            path: of the page; an older report there is replaced, another file is not.
+        """
+        from cclp.commands.reproduce import check_page
+        from cclp.report.page import make_report
+
+        page = Path(path)
+        check_page(page)
+        write_bytes(page, make_report([self.run]).encode(errors="replace"))
+        return page
+
+    def save(self, path: AnyPath) -> Path:
+        """Copy the run directory; ``cclp.Model(path)`` and all commands take the copy.
+
+        Args:
+            path: of the copy, which must not exist.
+        """
+        copy = Path(path)
+        check_new(copy)
+        shutil.copytree(self.run, copy, dirs_exist_ok=True)
+        return copy
+
+    def export(self, path: AnyPath) -> Path:
+        """Write a folder with config.json, model.safetensors and README.md, a model card: what
+        ``huggingface_hub`` uploads.
+
+        Args:
+            path: of the folder, which must not exist.
+        """
+        from cclp.runs.export import export
+
+        export(self.run, Path(path), "safetensors")
+        return Path(path)
+
+    def __repr__(self) -> str:
+        error = (
+            ""
+            if self.verdict is None
+            else f", error {self.verdict.row(self.verdict.chosen).error:.1%}"
+        )
+        return f"Model({str(self.run)!r}, {len(self.classes)} classes{error})"
