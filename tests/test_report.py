@@ -618,6 +618,20 @@ def test_a_verdict_without_more(tmp_path: Path) -> None:
     assert "training steps" not in page.text
 
 
+def test_a_verdict_beside_a_test_set(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", classes=["a", "b", "c"])
+    write_verdict(run, make_verdict(temperature=1.0))
+    write_predictions(run, [0, 1], [1, 1])
+    write_unlabeled(run, [[0.2, 0.7, 0.1]])
+    page = report(run)
+    assert page.headings("h1") == ["About 15 % of new samples are predicted wrong."]
+    expected = "The trained network: 9.1 % error on 450 test samples (last iterate)."
+    assert expected in page.text
+    assert "Most confident mistakes" in page.headings("h2")
+    assert ["Error", "9.1 %95 % interval 6.8 % to 12.1 %"] in page.terms
+    assert "logits are divided" not in page.text
+
+
 def test_classes_with_labels_errors_and_predictions(tmp_path: Path) -> None:
     run = findings(tmp_path / "run")
     head = ["class", "labels", "tested", "wrong", "error", "95 % interval050 %", "F1"]

@@ -40,7 +40,7 @@ def verdict_section(verdict: Verdict) -> dict[str, Any]:
         "tested": f"{verdict.tested:,}",
         "folds": verdict.folds,
         "steps": None if verdict.steps >= 1 else f"{100 * verdict.steps:.0f} %",
-        "temperature": f"{verdict.temperature:.2f}",
+        "temperature": None if verdict.temperature == 1 else f"{verdict.temperature:.2f}",
     }
 
 
