@@ -654,11 +654,15 @@ def test_classes_without_labels(tmp_path: Path) -> None:
         "no label: cannot be measured", "one label: cannot be measured", "cannot be measured",
     ]  # fmt: skip
     assert "tall" not in " ".join(a.get("class", "") for a in page.of("div"))
-    many = tuple(ClassRow(str(n), 2, 2, 1, 0.5) for n in range(40))
+    many = (
+        ClassRow("alone", 1, 0, 0, None),
+        *(ClassRow(str(n), 100, 100, n, 0.5) for n in range(39)),
+    )
     page = report(findings(tmp_path / "many", verdict=make_verdict(classes=many)))
     regions = [a for a in page.of("div") if a.get("class") == "scroll tall"]
     assert [(a["tabindex"], a["aria-label"]) for a in regions] == [("0", "Classes")]
-    assert len(page.tables["classes"]) == 41
+    shown = [row[0] for row in page.tables["classes"][1:]]
+    assert shown == [*map(str, reversed(range(39))), "alone"]  # the largest error first
 
 
 def test_unlabeled_samples_by_doubt(tmp_path: Path) -> None:

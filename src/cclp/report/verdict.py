@@ -10,7 +10,7 @@ from cclp.runs.record import RunRecord
 from cclp.selection.verdict import ClassRow, Row, Verdict, interval
 
 BASELINE = "majority"  # name of its row
-TALL = 15  # classes; the table of more scrolls
+TALL = 15  # classes; the table of more scrolls, the largest error first
 _SCALES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # where bars may end
 
 
@@ -49,11 +49,11 @@ def class_section(run: RunRecord) -> dict[str, Any] | None:
     if run.verdict is None:
         return None
     predicted = _predicted_counts(run)
-    rows = run.verdict.classes
+    rows, tall = run.verdict.classes, len(run.verdict.classes) > TALL
     bounds = {row.name: interval(row.wrong / row.tested, row.tested) for row in rows if row.tested}
     most = _scale([high for _, high in bounds.values()])
     found = []
-    for row in rows:
+    for row in sorted(rows, key=_by_error) if tall else rows:
         one: dict[str, Any] = {
             "name": row.name,
             "labels": f"{row.labels:,}",
@@ -75,8 +75,13 @@ def class_section(run: RunRecord) -> dict[str, Any] | None:
         "rows": found,
         "scale": f"{100 * most:g} %",
         "unlabeled": run.unlabeled is not None,
-        "tall": len(rows) > TALL,
+        "tall": tall,
     }
+
+
+def _by_error(row: ClassRow) -> float:
+    """To sort by: the largest error first, what cannot be measured last."""
+    return -row.wrong / row.tested if row.tested else 1.0
 
 
 def _predicted_counts(run: RunRecord) -> dict[str, int]:
