@@ -49,6 +49,7 @@ soak: $(VENV)/installed
 bench: $(VENV)/installed browser
 	$(BIN)/python benchmarks/loss.py --out results/loss-benchmark.json --docs docs/performance.md
 	$(BIN)/python benchmarks/training.py --out results/training-benchmark.json
+	$(BIN)/python benchmarks/threads.py --out results/threads-benchmark.json
 	$(BIN)/python benchmarks/estimator.py --docs docs/estimator.md
 	$(BIN)/python benchmarks/scaling.py --out results/scaling-benchmark.json --docs docs/processes.md
 	$(BIN)/python -m benchmarks.lab --out results/lab-benchmark.json --docs docs/lab.md

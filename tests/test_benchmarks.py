@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,6 +22,7 @@ from benchmarks import (
     pseudo_labels,
     scaling,
     soak,
+    threads,
     time_to_accuracy,
     training,
 )
@@ -28,6 +30,8 @@ from benchmarks import loss as benchmark
 from cclp.experiments.overhead import CLASSES, embeddings
 from cclp.progress import Reporter
 from cclp.sklearn import CCLPClassifier
+from cclp.threads import SPINS, WAITING
+from tests import children
 from tests.runs import tiny_config
 
 ROOT = Path(__file__).parent.parent
@@ -293,3 +297,20 @@ def test_a_rare_class_is_measured_with_and_without_the_option() -> None:
             return np.zeros(len(X), int)
 
     assert imbalance.score(Never(), X_test, truth) == pytest.approx((0.5, 0.05))
+
+
+def test_both_ways_to_wait_are_measured_in_turns() -> None:
+    found = threads.measure(steps=2, turns=1, busy=1)
+    before, after = (found["seconds"][name][0] for name in ("before", "after"))
+    assert before > 0
+    assert found["before_over_after"] == before / after
+
+
+def test_what_is_measured_before_is_what_the_runtime_does() -> None:
+    code = "import os; from cclp.threads import prepare_threads; prepare_threads(); "
+    code += "print(os.environ.get('GOMP_SPINCOUNT'))"
+    said = []
+    for settings in (threads.BEFORE, threads.AFTER):
+        env = {name: v for name, v in children.environment().items() if name not in WAITING}
+        said.append(children.run([sys.executable, "-c", code], env=env | settings).stdout)
+    assert said == ["None\n", f"{SPINS}\n"]

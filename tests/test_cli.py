@@ -163,6 +163,68 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+REFUSE = """
+import sys
+from cclp.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as ended:
+    print(ended.code, "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train nothing", "data must be one of digits"),
+        ("train digits --graph round", "'round' is not one of"),
+        ("train digits --out used", "used exists and is never overwritten"),
+        ("train table.csv", "name the column of classes with --target"),
+        ("train table.csv --target size", "has no column 'size', only kind, width"),
+        ("train broken.npz", "broken.npz must be an .npz file"),
+        ("train digits --num-labels 5000", "num_labels must be from 10"),
+        ("train digits --class-weight ten=2", "class_weight has 'ten'"),
+        ("train --resume used", "used is not a run directory"),
+        ("evaluate used", "used is not a run directory"),
+        ("predict used broken.npz", "used is not a run directory"),
+        ("export used", "used is not a run directory"),
+    ],
+)
+def test_what_can_be_refused_without_torch_is_refused_before_it_is_loaded(
+    arguments: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "table.csv").write_text("kind,width\na,1\nb,2\n")
+    (tmp_path / "broken.npz").write_bytes(b"nothing")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "mine").write_text("precious")
+    done = children.run(
+        [sys.executable, "-c", REFUSE, *arguments.split()],
+        cwd=tmp_path,
+        env=children.environment(),
+    )
+    assert done.stdout == "2 False\n"
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [("--setting vat.nonsense=1", "settings of vat"), ("--accelerator cuda", "is not on this")],
+)
+def test_what_torch_checks_is_checked_before_data_are_read(
+    option: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    table = tmp_path / "table.csv"  # its column of classes is not named
+    table.write_text("kind,width\na,1\nb,2\n")
+    assert call("train", str(table), "--method", "vat", *option.split()) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_diverging_run_ends_with_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

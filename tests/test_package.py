@@ -8,6 +8,8 @@ import cclp
 from tests import children
 from tests.children import modules_after
 
+LATE = {"lightning_fabric", "torch._dynamo", "torchmetrics"}  # more than a second, with a Fabric
+ESTIMATORS = ("decomposition", "discriminant_analysis", "ensemble", "linear_model", "svm")
 ON_SOME_SYSTEMS_ONLY = """
 import sys
 for name in ("fcntl", "grp", "pwd", "resource", "termios"):
@@ -25,12 +27,26 @@ def test_import_is_lazy() -> None:
     assert "torch" not in modules_after("import cclp")
     loaded = modules_after("import cclp; cclp.CCLPLoss; cclp.graph_health")
     assert "torch" in loaded
-    assert loaded.isdisjoint({"scipy", "sklearn", "matplotlib", "lightning_fabric"})
+    assert loaded.isdisjoint({"scipy", "sklearn", "matplotlib", *LATE})
 
 
 def test_a_page_loads_neither_torch_nor_fabric() -> None:
     loaded = modules_after("import cclp.cli, cclp.report.page, cclp.experiments.folder")
     assert loaded.isdisjoint({"torch", "lightning_fabric"})
+
+
+@pytest.mark.parametrize("module", ["cclp.runs.start", "cclp.runs.inference", "cclp.runs.export"])
+def test_what_a_run_needs_is_loaded_when_it_trains(module: str) -> None:
+    loaded = modules_after(f"import {module}")
+    assert "torch" in loaded
+    assert loaded.isdisjoint({"scipy", "sklearn", "matplotlib", *LATE})
+
+
+def test_the_estimator_loads_other_estimators_when_it_needs_them() -> None:
+    loaded = modules_after("import cclp.sklearn")
+    assert {"torch", "sklearn.base"} <= loaded
+    assert loaded.isdisjoint({"matplotlib", *LATE})
+    assert loaded.isdisjoint(f"sklearn.{name}" for name in ESTIMATORS)
 
 
 def test_every_module_can_be_imported_without_what_windows_lacks() -> None:

@@ -85,7 +85,7 @@ MADE: list[tuple[str, Kind, bool, dict[str, tuple[str, str]]]] = [
     }),
     ("digits", "images", False, {"short": ("mlp", "cclp"), "fast": ("mlp", "cclp")}),
     ("photos", "images", True, {"short": ("svhn", "cclp"), "fast": ("small", WITH_GRAPH)}),
-    ("a.csv", "vectors", True, {"short": ("mlp", "cclp"), "fast": ("mlp", "cclp")}),
+    ("a.csv", "vectors", True, {"short": ("mlp", "cclp"), "fast": ("mlp", WITH_GRAPH)}),
 ]  # fmt: skip
 
 

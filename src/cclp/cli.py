@@ -16,6 +16,7 @@ from cclp.commands.reproduce import reproduce
 from cclp.commands.stop import Interrupted, interrupted_by
 from cclp.commands.train import train
 from cclp.commands.use import evaluate, export, predict, report
+from cclp.threads import prepare_threads
 from cclp.training import processes
 
 USER_ERROR, FAILED = 2, 1
@@ -52,6 +53,7 @@ for part in (train, compare, evaluate, predict, export, report, lab, reproduce, 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; whatever the user got wrong is one line and exit code 2."""
+    prepare_threads()
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         with interrupted_by(signal.SIGINT):

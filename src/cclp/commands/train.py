@@ -31,16 +31,22 @@ from cclp.commands.options import (
     target_option,
 )
 from cclp.commands.stop import StopOnSignal
+from cclp.data.dataset import Dataset
+from cclp.data.describe import describe, warnings_about
 from cclp.data.load import find_kind
 from cclp.data.published.catalog import CATALOG
 from cclp.data.splits import SOURCES
 from cclp.methods import METHODS, file_name, method_parts
 from cclp.progress import Reporter, make_reporter
+from cclp.runs.data import check_data, load_data
+from cclp.runs.directory import check_new
+from cclp.runs.record import read_config
 from cclp.training import processes
 from cclp.training.config import ACCELERATORS, GRAPHS, PRECISIONS, Config
 from cclp.training.recipe import RECIPES, Recipe, Setting, Settings, make_recipe
 from cclp.user_code import is_user_code
 
+AUTO = "auto"
 RESUME_TAKES = ("data_dir", "net", "method")
 
 
@@ -51,8 +57,9 @@ RESUME_TAKES = ("data_dir", "net", "method")
     "--method",
     metavar="METHOD",
     help=f"How unlabeled samples are used: {', '.join(METHODS)}, or MY_FILE:CLASS of your own; "
-    "several with + between them, as in cclp+vat. cclp is the paper's method and nothing else.  "
-    "[default: the recipe's]",
+    "several with + between them, as in cclp+vat. cclp is the paper's method and nothing else. "
+    "auto: models are compared by cross-validation over your labels, and the best is trained.  "
+    "[default: auto for your own data, else the recipe's]",
 )
 @click.option(
     "--recipe",
@@ -173,25 +180,36 @@ def train(
                 raise ValueError(f"--resume takes everything from the run: leave out {flag}")
         again = {name: options[name] for name in RESUME_TAKES if name in given}
         out = resume
+        read_config(resume)
     else:
         if options["devices"] is None:
             options["devices"] = processes.launched_world_size() or 1
-        config = make_config(**options)
+        config, auto = make_config(**options), is_auto(**options)
         out = out or Path("runs", _run_name(config))
         own = {"net": config.recipe.net, "method": config.method}
         again = {name: value for name, value in own.items() if is_user_code(value)}
-
-    # torch and Fabric are loaded from here on
-    from cclp.runs import start
 
     first = processes.rank() == 0
     reporter = make_reporter(quiet) if first else Reporter()
     advice = partial(_advice, out, again)
     with reporter as report, StopOnSignal(report.warn, advice) as should_stop:
+        data = _read_early(config, out, report) if resume is None else None
+        from cclp.runs import start  # torch is loaded from here on
+
         try:
             if resume is None:
                 line = shlex.join(["cclp", *context.obj])
-                result = start.train(config, out, report, should_stop, line)
+                steps_given = options["max_steps"] is not None
+                result = start.train(
+                    config,
+                    out,
+                    report,
+                    should_stop,
+                    line,
+                    data,
+                    auto=auto,
+                    fixed_steps=steps_given,
+                )
             else:
                 result = start.resume(out, report, should_stop, **again)
         except start.Stopped as stopped:
@@ -224,6 +242,50 @@ def _advice(run: Path, again: dict[str, Any]) -> str:
     return f"resume with: {shlex.join(['cclp', 'train', '--resume', str(run), *named])}"
 
 
+def _read_early(config: Config, out: Path | None, report: Reporter) -> Dataset | None:
+    """Read and check the data before torch is loaded, which takes seconds: most mistakes are here.
+
+    Several processes read them together, later. So does a run with settings or a device that only
+    torch can check: they come first, as reading may take minutes.
+    """
+    if config.settings or config.accelerator not in ("auto", "cpu"):
+        return None
+    if config.devices > 1 or processes.launched_world_size() is not None:
+        return None
+    assert out is not None
+    check_new(out)
+    data = load_data(config, report)
+    check_data(config, data)
+    if config.data in CATALOG:
+        return data
+    report.info(describe(data))
+    for warning in warnings_about(data):
+        report.warn(warning)
+    return data
+
+
+def is_auto(
+    data: str,
+    method: str | None = None,
+    recipe: str | None = None,
+    net: str | None = None,
+    pseudo_label_features: Path | None = None,
+    devices: int = 1,
+    **options: Any,
+) -> bool:
+    """Whether models are compared first: if it is asked for, or for own data nothing else is.
+
+    Raises:
+        ValueError: if it is asked for and cannot be.
+    """
+    others = {"pseudo_label_features": pseudo_label_features, "devices": devices > 1}
+    if method == AUTO:
+        refuse_options(others, f"has no effect with --method {AUTO}: name a method")
+        return True
+    plain = method is None and net is None and recipe in (None, "fast")
+    return plain and data not in CATALOG and not any(others.values())
+
+
 def make_config(
     data: str,
     num_labels: int | str | None = None,
@@ -243,6 +305,8 @@ def make_config(
         num_labels = 100 if data in CATALOG else "all"
     if recipe is None and net is not None and is_user_code(net):
         recipe = "short"  # what "fast" does suits its own net
+    if method == AUTO:
+        method = None
     made = make_recipe(recipe, data, all_labels=num_labels == "all", kind=find_kind(data))
     overrides = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
     overrides = {name: value for name, value in overrides.items() if value is not None}

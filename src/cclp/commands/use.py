@@ -23,6 +23,7 @@ from cclp.commands.reproduce import check_page, experiment_page
 from cclp.data.splits import SOURCES
 from cclp.files import write_bytes
 from cclp.progress import make_reporter
+from cclp.runs.record import read_config
 
 if TYPE_CHECKING:
     from cclp.runs.export import Format
@@ -46,6 +47,7 @@ def evaluate(run: Path, data: str | None, no_verify: bool, quiet: bool, **option
     cclp evaluate runs/photos
     cclp evaluate runs/photos more-photos/
     """
+    read_config(run)  # what is no run is refused before torch is loaded
     from cclp.runs.inference import evaluate
 
     with make_reporter(quiet) as report:
@@ -84,6 +86,7 @@ def predict(
         raise ValueError(f"{out} exists and is never overwritten: choose another --out")
     if out is not None and not out.parent.is_dir():
         raise ValueError(f"--out {out}: there is no folder {out.parent}")
+    read_config(run)
     from cclp.runs.inference import predict
 
     table = io.StringIO(newline="")
@@ -129,6 +132,7 @@ def export(run: Path, kind: "Format", out: Path | None, net: str | None, quiet: 
     cclp export runs/photos --format safetensors   # for cclp.runs.export.load_exported
     hf upload ME/photos photos-safetensors         # with pip install huggingface_hub
     """
+    read_config(run)
     from cclp.runs.export import export
 
     out = out or Path(f"{run.resolve().name}-{kind}")

@@ -19,6 +19,7 @@ from cclp.checks import check_choice
 from cclp.experiments.folder import Claim, damage_named, open_folder
 from cclp.nets import Net, cifar_net, mnist_net, svhn_net
 from cclp.progress import Reporter
+from cclp.training.machine import has_bfloat16
 
 CLASSES = 10
 SIZES = (100, 200, 500, 1000, 2000, 4000)  # N
@@ -57,8 +58,6 @@ def loss_call(n: int, steps: int, features: int) -> Callable[[], None]:
 
 def net_call(name: str, n: int) -> Callable[[], None]:
     """Forward and backward of a network with cross entropy on n images, without the loss."""
-    from cclp.training.machine import has_bfloat16  # loads Fabric, which the loss needs not
-
     make, shape, _ = NETS[name]
     net = make().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     x = torch.randn(n, *shape).to(memory_format=torch.channels_last)

@@ -1,12 +1,9 @@
 """One graph over the embeddings of all processes: what their batches hold, put together."""
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cclp.loss.autograd import first_order
 from cclp.loss.inputs import Batch, Prior
 
 
@@ -15,7 +12,6 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def gather_rows(rows: Tensor) -> Tensor:
     """Rows of all processes in the order of their ranks; each may have another number of them.
 
@@ -28,30 +24,10 @@ def gather_rows(rows: Tensor) -> Tensor:
     """
     if world_size() == 1:
         return rows
-    mine = torch.tensor([len(rows)], device=rows.device)
-    counts = [torch.empty_like(mine) for _ in range(world_size())]
-    dist.all_gather(counts, mine)
-    if not any(counts):
-        return rows
-    gathered: Tensor = _Gather.apply(rows, [int(count) for count in counts])  # type: ignore[no-untyped-call]
+    from cclp.loss.collective import all_gather_rows  # loads torch._dynamo
+
+    gathered: Tensor = all_gather_rows(rows)
     return gathered
-
-
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
-        start = sum(counts[: dist.get_rank()])
-        ctx.mine, ctx.number = slice(start, start + len(rows)), len(counts)
-        padded = rows.new_zeros(max(counts), *rows.shape[1:])
-        padded[: len(rows)] = rows
-        parts = [torch.empty_like(padded) for _ in counts]
-        dist.all_gather(parts, padded)
-        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
-
-    @staticmethod
-    @first_order
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad[ctx.mine] * ctx.number, None
 
 
 def gather_batch(batch: Batch, prior: Prior | None) -> tuple[Batch, Prior | None]:

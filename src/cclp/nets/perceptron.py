@@ -57,6 +57,15 @@ def mlp(
     return Net(nn.Sequential(*layers), embedding_size, num_classes, dropout=dropout, init="he")
 
 
+def linear_for(shape: Shape, num_classes: int) -> Net:
+    """Net "linear" of the registry: logistic regression on the inputs, which are its embeddings."""
+    net = Net(nn.Flatten(), prod(shape), num_classes, dropout=0.0)
+    linear = net.classifier[1]
+    assert isinstance(linear, nn.Linear)
+    nn.init.zeros_(linear.weight)  # the loss is convex: there is no symmetry to break
+    return net
+
+
 def mlp_for(shape: Shape, num_classes: int) -> Net:
     """Net "mlp" of the registry."""
     return mlp(prod(shape), num_classes)

@@ -16,6 +16,7 @@ NETS = {
     "small": "cclp.nets.small:small",
     "mnist_small": "cclp.nets.small:mnist_small",
     "mlp": "cclp.nets.perceptron:mlp_for",
+    "linear": "cclp.nets.perceptron:linear_for",
 }
 
 

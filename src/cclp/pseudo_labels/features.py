@@ -15,7 +15,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
 from torch import Tensor
 
 from cclp.data.normalize import CONSTANT, are_of_one_unit
@@ -148,6 +147,8 @@ def _deviations(x: NDArray[Any], rows: NDArray[np.int64], report: Reporter) -> N
 
 def _components(centred: NDArray[Any], report: Reporter) -> NDArray[np.float32]:
     """At most 64 principal directions, (values, components)."""
+    from sklearn.decomposition import PCA
+
     solver = "covariance_eigh" if centred.shape[1] <= EXACT_PCA_VALUES else "randomized"
     pca = PCA(min(MAX_FEATURES, *centred.shape), svd_solver=solver, random_state=0)
     with report.work("Finding what tells samples apart", None):

@@ -154,6 +154,7 @@ class LabelGraph:
         class_prior: shares of the classes among them, (C,), if they are known; None: estimated,
             see :mod:`.shares`.
         report: shows progress.
+        neighbours: the graph of the samples, if there is one already.
 
     Examples:
         >>> x = np.concatenate([np.arange(8.0), np.arange(100.0, 108.0)])[:, None]
@@ -175,10 +176,11 @@ class LabelGraph:
         rows: NDArray[np.int64] | None = None,
         class_prior: NDArray[np.float64] | None = None,
         report: Reporter | None = None,
+        neighbours: NeighbourGraph | None = None,
     ) -> None:
         self.y, self.num_classes, self.class_prior = y, num_classes, class_prior
         self.report = report or Reporter()
-        self.neighbours = NeighbourGraph(x, rows, cache=cache, report=report)
+        self.neighbours = neighbours or NeighbourGraph(x, rows, cache=cache, report=report)
         W, place = self.neighbours.joined(y), self.neighbours.place
         self.equal = (
             None if W is None else Propagation(W, place, y, num_classes, report=self.report)

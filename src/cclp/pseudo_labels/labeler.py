@@ -1,18 +1,24 @@
 """The policy of pseudo-labels: whether and when they are used, and how they are refreshed."""
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cclp.data.splits import Split
 from cclp.progress import Reporter
-from cclp.pseudo_labels.committee import Vote, vote
-from cclp.pseudo_labels.graph import LabelGraph
+from cclp.pseudo_labels.graph import LabelGraph, NeighbourGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.pseudo_labels.schedule import Decision, Labels, PseudoLabelSchedule, Start
+
+if TYPE_CHECKING:
+    from cclp.pseudo_labels.committee import Vote
+
+# From chance to always right: a committee knows what labels alone teach, so the net needs it.
+LEAST_OF_COMMITTEE = 0.1
 
 
 class Labeler:
@@ -33,6 +39,7 @@ class Labeler:
             :mod:`.committee`.
         what: the samples are, for messages: "inputs" or "features".
         report: what the user sees.
+        neighbours: gives the graph of the samples; None: it is made.
     """
 
     def __init__(
@@ -48,11 +55,12 @@ class Labeler:
         committee: bool = False,
         what: str = "inputs",
         report: Reporter | None = None,
+        neighbours: Callable[[], NeighbourGraph] | None = None,
     ) -> None:
         self.x, self.y, self.split, self.num_classes = x, y, split, num_classes
         self.schedule, self.cache, self.class_prior = schedule, cache, class_prior
         self.committee = committee
-        self.what, self.report = what, report or Reporter()
+        self.what, self.report, self.neighbours = what, report or Reporter(), neighbours
 
     def start(self) -> Start:
         """Pseudo-labels before the first step, and the decision about them.
@@ -80,7 +88,7 @@ class Labeler:
                 f"first {warmup:.0%} of the training and improves the guesses then: nothing to do."
             )
             return Start(labels, Decision("after_warmup", warmup, **test))
-        if accuracy.is_poor(self.num_classes):
+        if accuracy.is_poor(self.num_classes, LEAST_OF_COMMITTEE if self.committee else 0.5):
             self.report.warn(
                 f"{guessed} are not used: only {_in_words(accuracy)}. Similar samples seldom "
                 "share a class here. Check your labels, or try embeddings of a pretrained network "
@@ -90,7 +98,9 @@ class Labeler:
         self.report.info(f"{guessed} are used: {_in_words(accuracy)}.")
         return Start(labels, Decision("used", **test))
 
-    def _vote(self, labels: Labels) -> Vote:
+    def _vote(self, labels: Labels) -> "Vote":
+        from cclp.pseudo_labels.committee import vote  # loads much of scikit-learn
+
         neighbours, seen = self.graph.neighbours, self._seen
         x, points = self.x[seen].reshape(len(seen), -1), neighbours.points[neighbours.place]
         return vote(
@@ -117,6 +127,7 @@ class Labeler:
             self._seen,
             self.class_prior,
             self.report,
+            None if self.neighbours is None else self.neighbours(),
         )
 
     @property

@@ -41,10 +41,15 @@ class LeaveOneOut(NamedTuple):
         each = [float(correct[y == c].mean()) for c in np.unique(y)]
         return cls(int(correct.sum()), len(correct), min(each, default=1.0))
 
-    def is_poor(self, num_classes: int) -> bool:
-        """Whether it is nearly certain that less than halfway from chance to always is right."""
-        halfway = (1 + 1 / num_classes) / 2
-        return bool(self.tested and binom.cdf(self.correct, self.tested, halfway) < POOR_LEVEL)
+    def is_poor(self, num_classes: int, least: float = 0.5) -> bool:
+        """Whether it is nearly certain that less than halfway from chance to always is right.
+
+        Args:
+            num_classes: C.
+            least: how far from chance to always it must be.
+        """
+        rate = least + (1 - least) / num_classes
+        return bool(self.tested and binom.cdf(self.correct, self.tested, rate) < POOR_LEVEL)
 
     def is_good(self, per_class: float, num_classes: int) -> bool:
         """Whether a net trained on so many labels of each class alone would know no more."""

@@ -9,6 +9,7 @@ from cclp.data.dataset import Dataset, InputSpec
 from cclp.data.load import load
 from cclp.data.published.catalog import CATALOG
 from cclp.data.splits import Split, make_split
+from cclp.data.weights import label_weights
 from cclp.progress import Reporter
 from cclp.training.config import Config
 
@@ -62,6 +63,21 @@ def load_data(
 def split_data(config: Config, data: Dataset) -> Split:
     """Which samples are labeled, unlabeled and held out in a run."""
     return make_split(data.train_y, config.num_labels, config.held_out or 0, config.seed)
+
+
+def check_data(config: Config, data: Dataset) -> Split:
+    """Make sure that the data have what a configuration asks for, without torch.
+
+    Returns:
+        Which samples are labeled, unlabeled and held out.
+
+    Raises:
+        ValueError: if they have too few labels, or other classes than those that have weights.
+    """
+    split = split_data(with_held_out(config, data), data)
+    labels = data.train_y[split.labeled]
+    label_weights(labels, data.spec.classes, config.class_weight, config.class_prior)
+    return split
 
 
 def with_held_out(config: Config, data: Dataset) -> Config:

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from cclp.checks import refuse_options
@@ -25,6 +24,9 @@ from cclp.training.machine import make_fabric
 from cclp.training.objective import Objective
 from cclp.training.trainer import tensors_below
 from cclp.user_code import confirm_named
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 class Evaluation(NamedTuple):
@@ -62,7 +64,7 @@ class Trained(NamedTuple):
     config: Config
     spec: InputSpec
     fingerprint: str
-    fabric: Fabric
+    fabric: "Fabric"
     objective: Objective
 
 

@@ -4,24 +4,26 @@ import hashlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 
 from cclp.data.dataset import Dataset
-from cclp.data.weights import class_shares, label_weights
+from cclp.data.published.catalog import CATALOG
+from cclp.data.splits import Source
+from cclp.data.weights import ESTIMATE, class_shares, label_weights
 from cclp.files import cache_root, write_json
 from cclp.methods import make_methods
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.pseudo_labels.schedule import Decision, Start
-from cclp.runs.callbacks import WriteCheckpoints, WriteMetrics, WriteOutputs
+from cclp.runs.callbacks import WriteCheckpoints, WriteMetrics, WriteOutputs, WriteUnlabeled
 from cclp.runs.checkpoint import Checkpoint, does_not_fit
 from cclp.runs.data import split_data
 from cclp.runs.directory import Metrics, clear_partial, tensorboard
 from cclp.runs.record import Result
+from cclp.selection.verdict import Verdict
 from cclp.training.callbacks import (
     Callback,
     Evaluate,
@@ -35,6 +37,9 @@ from cclp.training.machine import environment
 from cclp.training.memory import keep_memory
 from cclp.training.trainer import Trainer
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 
 class Run:
     """One training with its files: ``fit`` continues from whatever is in the directory.
@@ -46,6 +51,7 @@ class Run:
         data: to train on.
         report: what the user sees.
         checkpoint: to resume from.
+        verdict: by which the model was chosen.
 
     Raises:
         ValueError: for settings that cannot be, or a checkpoint of another network.
@@ -53,17 +59,18 @@ class Run:
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: "Fabric",
         out: Path,
         config: Config,
         data: Dataset,
         report: Reporter,
         checkpoint: Checkpoint | None = None,
+        verdict: Verdict | None = None,
     ) -> None:
         keep_memory()
         torch.backends.cudnn.deterministic = True  # or resuming would not be bit for bit
         self.fabric, self.out, self.config = fabric, out, config
-        self.data, self.report = data, report
+        self.data, self.report, self.verdict = data, report, verdict
         self.split = split_data(config, data)
         self.measured = evaluation_set(data, self.split)
         self.begun = time.monotonic()
@@ -117,6 +124,7 @@ class Run:
                 recalibrate=config.recipe.recalibrate_batchnorm,
             ),
             WriteOutputs(out, self.data, self.measured),
+            self._write_unlabeled(),
             writer,
             self.pseudo_labels,
             checkpoints,
@@ -132,6 +140,12 @@ class Run:
         if self.fabric.is_global_zero:
             write_json(out / "result.json", result)
         return result
+
+    def _write_unlabeled(self) -> WriteUnlabeled | None:
+        if self.config.data in CATALOG:
+            return None
+        temperature = 1.0 if self.verdict is None else self.verdict.temperature
+        return WriteUnlabeled(self.out, self.data, temperature)
 
     def seconds(self) -> float:
         """Of training so far, in all sessions."""
@@ -196,7 +210,8 @@ class Run:
         schedule = pseudo_label_schedule(self.trainer)
         if schedule is None:
             return None
-        from cclp.pseudo_labels.labeler import Labeler  # loads scipy and scikit-learn
+        from cclp.pseudo_labels.features import are_images  # loads scipy and scikit-learn
+        from cclp.pseudo_labels.labeler import Labeler
 
         left = schedule.are_used_after(self.trainer.done)
         if start is None and not left:
@@ -216,6 +231,7 @@ class Run:
                 np.bincount(self.data.train_y[self.split.labeled], minlength=self.data.num_classes),
             ),
             cache=cache_root() / "neighbours",
+            committee=self.config.class_prior in (None, ESTIMATE) and not are_images(x),
             what=what,
             report=self.report,
         )
@@ -247,10 +263,17 @@ class Run:
     def _result(self) -> Result:
         config, evaluation, measured = self.config, self.trainer.evaluation, self.measured
         assert evaluation is not None
+        error, count = evaluation.error, 0
+        source: Source | None = None
+        if measured is not None:
+            source, count = measured.source, len(measured.y)
+        elif self.verdict is not None:
+            error, source = self.verdict.row(self.verdict.chosen).error, "cross_validated"
+            count = self.verdict.tested
         return Result(
-            error=evaluation.error,
-            evaluated_on=None if measured is None else measured.source,
-            num_samples=0 if measured is None else len(measured.y),
+            error=error,
+            evaluated_on=source,
+            num_samples=count,
             num_labels=len(self.split.labeled),
             data=self.data.name,
             data_verified=self.data.verified,

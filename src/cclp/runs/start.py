@@ -7,6 +7,8 @@
 ``embedding/``       ``STEP.npz``: at most 1,000 fixed training points, at evaluations
 ``predictions.npz``  of the last evaluation
 ``result.json``      at the end
+``verdict.json``     how models compare, if one was chosen by cross-validation
+``unlabeled.npz``    predictions for a user's own unlabeled samples, at the end
 ``tensorboard/``     event files, if asked for
 ==================== ================================================================
 """
@@ -15,18 +17,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lightning_fabric import Fabric
-
-from cclp.data.dataset import InputSpec
+from cclp.data.dataset import Dataset, InputSpec
 from cclp.methods import check_settings, method_parts
 from cclp.progress import Reporter
+from cclp.runs.auto import select_model, write_selection
 from cclp.runs.callbacks import digest_of_config
 from cclp.runs.checkpoint import load_checkpoint
 from cclp.runs.data import load_data, with_held_out
 from cclp.runs.directory import check_new, create, locked
-from cclp.runs.record import read_config, read_json, read_result
+from cclp.runs.record import read_config, read_json, read_result, read_verdict
 from cclp.runs.run import Run
 from cclp.runs.upgrade import is_old
 from cclp.training.config import Config
@@ -45,9 +46,13 @@ from cclp.training.processes import (
     may_be_restarted,
     shares_its_store,
 )
+from cclp.training.recipe import sized
 from cclp.training.seeding import own_randomness
 from cclp.training.trainer import Stopped
 from cclp.user_code import confirm_named, is_user_code
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 __all__ = ["Stopped", "resume", "train"]
 
@@ -58,6 +63,10 @@ def train(
     report: Reporter | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     command: str | None = None,
+    data: Dataset | None = None,
+    *,
+    auto: bool = False,
+    fixed_steps: bool = True,
 ) -> dict[str, Any]:
     """Train from the beginning into a new directory.
 
@@ -69,6 +78,10 @@ def train(
         report: what the user sees.
         should_stop: asked after each step; if it says so, the state is saved and the run stops.
         command: that made the run, to be recorded.
+        data: of the configuration, if they are read already.
+        fixed_steps: whether the recipe's number of steps is meant; or as many, on vectors, as their
+            number asks for.
+        auto: whether to compare models by cross-validation first, and train the best one.
 
     Returns:
         The content of ``result.json``.
@@ -101,13 +114,23 @@ def train(
         begun = fabric.broadcast(begun)
         if begun is not None:
             return _resume(fabric, out, begun, config, report, should_stop)
-        data = local_rank_zero_first(fabric, lambda: load_data(config, report))
+        if data is None:
+            data = local_rank_zero_first(fabric, lambda: load_data(config, report))
+        if not fixed_steps and len(data.spec.shape) == 1 and config.recipe.name == "fast":
+            config = replace(config, recipe=sized(config.recipe, len(data.train_y)))
+        selection = None
+        if auto and fabric.world_size == 1:
+            with own_randomness():
+                config, selection = select_model(config, data, report)
         config = with_held_out(config, data)
+        verdict = None if selection is None else selection.verdict
         with own_randomness():
-            run = Run(fabric, out, config, data, report)
+            run = Run(fabric, out, config, data, report, verdict=verdict)
         run.check_same_everywhere()
         if fabric.is_global_zero:
             create(out, {"command": command, **run.record(environment(device))})
+            if selection is not None:
+                write_selection(out, data, selection)
         with _lock(fabric, out), own_randomness():
             return run.fit(should_stop)
 
@@ -144,7 +167,7 @@ def resume(
 
 
 def _resume(
-    fabric: Fabric,
+    fabric: "Fabric",
     out: Path,
     about: dict[str, Any],
     config: Config,
@@ -179,13 +202,14 @@ def _resume(
                 "restore it"
             )
         checkpoint = fabric.broadcast(saved)
-        run = Run(fabric, out, with_held_out(config, data), data, report, checkpoint)
+        verdict = read_verdict(out)
+        run = Run(fabric, out, with_held_out(config, data), data, report, checkpoint, verdict)
         run.check_recorded(about)
         run.check_same_everywhere()
         return run.fit(should_stop)
 
 
-def _fabric(config: Config) -> Fabric:
+def _fabric(config: Config) -> "Fabric":
     check_launched(config.devices)
     return make_fabric(
         config.accelerator,
@@ -195,7 +219,7 @@ def _fabric(config: Config) -> Fabric:
     )
 
 
-def _lock(fabric: Fabric, out: Path) -> AbstractContextManager[None]:
+def _lock(fabric: "Fabric", out: Path) -> AbstractContextManager[None]:
     """The directory, by process 0."""
     return locked(out) if fabric.is_global_zero else nullcontext()
 

@@ -19,6 +19,7 @@ class Row:
     Attributes:
         name: of the model.
         title: for people.
+        tested: labels that it was asked about; fewer if it was clearly worse on these.
         error: share of wrong predictions.
         low, high: 95 % interval of the error.
         balanced_error: mean over the classes of the share of wrong predictions.
@@ -29,6 +30,7 @@ class Row:
 
     name: str
     title: str
+    tested: int
     error: float
     low: float
     high: float
@@ -144,7 +146,7 @@ def score(predicted: Ints, y: Ints) -> Scores:
     """Scores of predicted classes.
 
     >>> score(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1]))
-    Scores(error=0.25, balanced_error=0.25, f1=0.7333333333333333)
+    Scores(error=0.25, balanced_error=0.25, f1=0.7333333333333334)
     """
     classes = np.unique(y)
     wrong = [float((predicted[y == c] != c).mean()) for c in classes]

@@ -2,7 +2,11 @@
 docstrings and errors.
 """
 
-from cclp.sklearn.classifier import CCLPClassifier
-from cclp.sklearn.propagation import GraphLabelPropagation
+from cclp.threads import prepare_threads
+
+prepare_threads()  # before torch is loaded
+
+from cclp.sklearn.classifier import CCLPClassifier  # noqa: E402
+from cclp.sklearn.propagation import GraphLabelPropagation  # noqa: E402
 
 __all__ = ["CCLPClassifier", "GraphLabelPropagation"]

@@ -10,11 +10,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from cclp.checks import check_choice
+from cclp.data.splits import Split
 from cclp.data.weights import LABELS, check_class_prior, class_shares, label_weights
-from cclp.methods import make_methods
 from cclp.progress import Reporter, make_reporter
-from cclp.pseudo_labels.features import are_images
-from cclp.pseudo_labels.labeler import Labeler
+from cclp.selection.problem import Candidate, Problem
+from cclp.selection.select import select
 from cclp.sklearn.base import FLOATS
 from cclp.sklearn.parameters import (
     build_net,
@@ -43,6 +43,7 @@ from cclp.training.seeding import own_randomness
 from cclp.training.trainer import Trainer
 
 EVALUATIONS, PATIENCE = 50, 0.2
+AUTO, PREFERRED = "auto", "cclp+graph_pseudo_label"
 _SAME_NETWORK = "warm_start needs the features, network and method of the last fit"
 
 
@@ -67,7 +68,11 @@ class CCLPClassifier(Predictor):
         its label propagation, which decays linearly to zero. With `class_weight`, `class_prior` or
         `sample_weight` they are that prior only, over the first 60 % of the training.
 
-    net : {"mlp", "cnn"} or callable, default="mlp"
+        "auto" compares models by cross-validation over the labels, in about a minute: this method,
+        the network with labels only, and, on vectors, a linear network with the pseudo-labels and
+        logistic regression. It fits the best of them on all labels; see `verdict_`.
+
+    net : {"mlp", "cnn", "linear"} or callable, default="mlp"
         The network. "cnn" needs `image_shape`. A callable takes the shape of a sample and the
         number of classes, and returns a `torch.nn.Module` with modules `features` (samples to
         embeddings) and `classifier` (embeddings to logits).
@@ -158,6 +163,15 @@ class CCLPClassifier(Predictor):
     pseudo_label_decision_ : dict
         What was decided about pseudo-labels ("known", "used" or "refused"; None if the method has
         none), the leave-one-out test behind it, and the weight of each teacher.
+
+    method_ : str
+        What was trained: `method`, or what "auto" has chosen.
+
+    verdict_ : dict
+        With `method="auto"`: "rows", the cross-validated error of each model with its interval;
+        "chosen"; "sentences", what it comes to in words; "classes", errors class by class; and the
+        "temperature" by which `predict_proba` is calibrated. None for another method, and if no
+        class has two labels.
 
     module_ : torch.nn.Module
         The network, on the CPU; `features` and `classifier` take standardised samples.
@@ -268,9 +282,10 @@ class CCLPClassifier(Predictor):
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         check_choice("device", self.device, ACCELERATORS)
         check_choice("precision", self.precision, PRECISIONS)
+        method = PREFERRED if self.method == AUTO else self.method
         recipe = estimator_recipe(
             len(X),
-            method=self.method,
+            method=method,
             max_iter=self.max_iter,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
@@ -278,11 +293,11 @@ class CCLPClassifier(Predictor):
         check_class_prior(self.class_prior)
         known = self.class_prior if isinstance(self.class_prior, dict) else None
         weighted = any(z is not None for z in (self.class_weight, known, sample_weight))
-        settings = method_settings(
-            self.method, self.weight, self.similarity, self.chain_steps, weighted
-        )
+        settings = method_settings(method, self.weight, self.similarity, self.chain_steps, weighted)
         shape = sample_shape(X.shape[1], self.net, self.image_shape)
         fitted = self.warm_start and hasattr(self, "_objective")
+        if self.method == AUTO and (self.warm_start or self.early_stopping):
+            raise ValueError("method='auto' has no use for warm_start or early_stopping")
         if fitted and not np.array_equal(classes, self.classes_):
             raise ValueError(
                 f"warm_start needs the classes of the last fit, {self.classes_}, got {classes}"
@@ -291,58 +306,84 @@ class CCLPClassifier(Predictor):
             raise ValueError(f"{_SAME_NETWORK}: samples of shape {self._shape}, got {shape}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         split = make_split(codes, self.validation_fraction if self.early_stopping else None, seed)
-        weights = label_weights(
-            codes[split.labeled],
-            classes.tolist(),
-            self.class_weight,
-            self.class_prior,
-            None if sample_weight is None else sample_weight[split.labeled],
-        )
         offset = self._offset if fitted else X.mean(0, dtype=np.float64)
-        x = subtract(X, offset).reshape(len(X), *shape)
         with own_randomness(), make_reporter(quiet=False) if self.verbose else Reporter() as report:
-            trainer = Trainer(
-                make_fabric(self.device, self.precision),
-                recipe,
-                x,
+            problem = self._problem(
+                subtract(X, offset).reshape(len(X), *shape),
                 codes,
                 split,
-                make_net=lambda: build_net(
-                    self.net, shape, len(classes), self.hidden_sizes, self.embedding_size
-                ),
-                make_methods=lambda: make_methods(self.method, len(classes), settings),
-                labeled_batch=LABELED_BATCH,
-                seed=seed,
-                label_weights=weights,
+                classes,
+                sample_weight,
+                seed,
+                report,
             )
+            candidate = Candidate(method, method, method, recipe, settings)
+            self.verdict_: dict[str, Any] | None = None
+            self._temperature = 1.0
+            if self.method == AUTO:
+                selection = select(problem, recipe, settings)
+                candidate = selection.candidate
+                if selection.verdict is not None:
+                    self.verdict_ = selection.verdict.to_json()
+                    self._temperature = selection.verdict.temperature
+            trainer = problem.trainer(candidate, split)
             if fitted:
                 self._continue_with(trainer.objective)
-            self._train(trainer, classes, report)
+            self._train(problem, trainer, candidate.title)
         self.classes_, self._offset, self._shape = classes, offset, shape
+        self.method_ = candidate.name
         return self
 
-    def _train(self, trainer: Trainer, classes: NDArray[Any], report: Reporter) -> None:
-        x, y, split = trainer.x, trainer.y, trainer.split
+    def _problem(
+        self,
+        x: NDArray[np.float32],
+        y: NDArray[np.int64],
+        split: Split,
+        classes: NDArray[Any],
+        sample_weight: NDArray[Any] | None,
+        seed: int,
+        report: Reporter,
+    ) -> Problem:
+        names = classes.tolist()
+        as_labels = self.class_weight is not None and isinstance(self.class_prior, str)
+        prior = LABELS if as_labels else self.class_prior
+        return Problem(
+            x,
+            y,
+            split,
+            tuple(map(str, names)),
+            seed,
+            make_fabric=lambda: make_fabric(self.device, self.precision),
+            make_net=lambda net: build_net(
+                "linear" if net == "linear" else self.net,
+                x.shape[1:],
+                len(names),
+                self.hidden_sizes,
+                self.embedding_size,
+            ),
+            label_weights=lambda labeled: label_weights(
+                y[labeled],
+                names,
+                self.class_weight,
+                self.class_prior,
+                None if sample_weight is None else sample_weight[labeled],
+            ),
+            class_prior=lambda labeled: class_shares(
+                prior, names, np.bincount(y[labeled], minlength=len(names))
+            ),
+            labeled_batch=LABELED_BATCH,
+            cache=None,
+            report=report,
+        )
+
+    def _train(self, problem: Problem, trainer: Trainer, title: str) -> None:
+        x, y, split, report = trainer.x, trainer.y, trainer.split, problem.report
         history, steps = History(), trainer.recipe.max_steps
-        title = f"{self.method}, {len(x)} samples, {len(split.labeled)} labels"
+        title = f"{title}, {len(x)} samples, {len(split.labeled)} labels"
         callbacks: list[Callback] = [Progress(report, title), history]
         schedule, pseudo_labels = pseudo_label_schedule(trainer), None
         if schedule is not None:
-            counts = np.bincount(y[split.labeled], minlength=len(classes))
-            as_labels = self.class_weight is not None and isinstance(self.class_prior, str)
-            prior = class_shares(
-                LABELS if as_labels else self.class_prior, classes.tolist(), counts
-            )
-            labeler = Labeler(
-                x,
-                y,
-                split,
-                len(classes),
-                schedule,
-                class_prior=prior,
-                committee=prior is None and not are_images(x),
-                report=report,
-            )
+            labeler = problem.labeler(split, schedule, report)
             pseudo_labels = GraphPseudoLabels(labeler, report)
             callbacks.append(pseudo_labels)
         if len(split.held_out):

@@ -14,10 +14,9 @@ from cclp.loss.graph import SIMILARITIES
 from cclp.methods import method_parts
 from cclp.nets import Net, mlp
 from cclp.nets.registry import call_net, make_net
-from cclp.training.recipe import Recipe, Settings
+from cclp.training.recipe import VECTOR_BANDWIDTH, Recipe, Settings, usual_steps
 from cclp.training.schedules import OneCycle
 
-BANDWIDTH = 2.0
 DECAY = 0.6  # of pseudo-labels beside weighted labels
 MakeNet = Callable[[tuple[int, ...], int], torch.nn.Module]
 
@@ -54,12 +53,6 @@ def estimator_recipe(
     )
 
 
-def usual_steps(count: int) -> int:
-    """Of training, for so many samples."""
-    few, many = 200, 2000
-    return int(300 * max(1 / 3, min(1, count / few)) * max(1.0, count / many) ** (1 / 3))
-
-
 def method_settings(
     method: str, weight: Any, similarity: Any, chain_steps: Any, weighted: bool = False
 ) -> Settings:
@@ -75,7 +68,7 @@ def method_settings(
     if "cclp" in parts:
         found["cclp"] = {"chain_steps": chain_steps, "similarity": similarity}
         if similarity == "euclidean":
-            found["cclp"]["bandwidth"] = BANDWIDTH
+            found["cclp"]["bandwidth"] = VECTOR_BANDWIDTH
     if "graph_pseudo_label" in parts and weighted:
         found["graph_pseudo_label"] = {"decay": DECAY, "weight": float("cclp" not in parts)}
     if weight is None:
@@ -128,7 +121,9 @@ def build_net(
         raise ValueError(f"hidden_sizes must be a tuple, got {hidden_sizes!r}")
     if callable(net):
         return call_net(net, getattr(net, "__name__", repr(net)), shape, num_classes)
-    check_choice("net", net, ("mlp", "cnn"))
+    check_choice("net", net, ("mlp", "cnn", "linear"))
+    if net == "linear":
+        return make_net("linear", shape, num_classes)
     if net == "cnn":
         return make_net("mnist", shape, num_classes)
     return mlp(prod(shape), num_classes, hidden_sizes=hidden_sizes, embedding_size=embedding_size)

@@ -26,6 +26,7 @@ class Predictor(
     _offset: NDArray[np.float64]
     _shape: tuple[int, ...]
     _objective: Objective
+    _temperature: float
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict classes.
@@ -57,7 +58,7 @@ class Predictor(
         p : ndarray of shape (n_samples, n_classes)
             Probabilities, in the order of `classes_`.
         """
-        return np.asarray(self._run(X).logits.softmax(1))
+        return np.asarray((self._run(X).logits / self._temperature).softmax(1))
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float32]:
         """Predict logarithms of class probabilities.
@@ -72,7 +73,7 @@ class Predictor(
         p : ndarray of shape (n_samples, n_classes)
             Log-probabilities, in the order of `classes_`.
         """
-        return np.asarray(self._run(X).logits.log_softmax(1))
+        return np.asarray((self._run(X).logits / self._temperature).log_softmax(1))
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Logits of the classes.

@@ -5,15 +5,16 @@ import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.strategies.ddp import DDPStrategy
 
 import cclp
 from cclp.training.amx import avoid_broken_amx
 from cclp.training.processes import PATIENCE, launched_here
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 FabricPrecision = Literal["bf16-mixed", "32-true"]
 
@@ -62,7 +63,7 @@ def make_fabric(
     precision: str,
     devices: int = 1,
     unused: bool = False,
-) -> Fabric:
+) -> "Fabric":
     """Fabric on devices of that kind, with a process for each.
 
     Args:
@@ -72,6 +73,9 @@ def make_fabric(
     Raises:
         ValueError: if this machine has not got so many.
     """
+    from lightning_fabric import Fabric  # with torch._dynamo, more than a second
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
     device = find_device(accelerator)
     if device.type == "cpu":
         avoid_broken_amx()

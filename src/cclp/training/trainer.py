@@ -6,11 +6,10 @@ on (evaluation, files, progress, early stopping, pseudo-labels) is in callbacks.
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,6 +26,9 @@ from cclp.training.objective import Objective, make_optimizer
 from cclp.training.processes import any_rank
 from cclp.training.recipe import Recipe
 from cclp.training.seeding import reseed
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 BATCHES_SEEN = 20  # of labeled vectors, for batch norm's statistics
 
@@ -82,7 +84,7 @@ class Trainer:
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: "Fabric",
         recipe: Recipe,
         x: NDArray[Any],
         y: NDArray[np.int64],

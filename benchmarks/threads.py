@@ -1,0 +1,101 @@
+"""How long threads that wait should spin: a training with the runtime's default over one with ours.
+
+Both train 60 steps on the embedded digits by ``cclp train``, taking turns: on the machine as it is,
+and beside processes that keep every core busy. "before" waits as the runtime does by default,
+"after" as :mod:`cclp.threads` has it. Seconds are those of the training, without loading torch.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cclp.files import parse_json, write_json
+from cclp.threads import WAITING
+from cclp.training.machine import environment
+
+BEFORE = {"KMP_BLOCKTIME": "200"}  # Intel's default; libgomp ignores it, and cclp sets nothing
+AFTER: dict[str, str] = {}  # cclp's own
+BUSY = "while True: pass"
+
+
+def train_seconds(steps: int, settings: dict[str, str]) -> float:
+    """Of a training in a process of its own, with these environment variables."""
+    clean = {name: value for name, value in os.environ.items() if name not in WAITING}
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "run")
+        line = f"-m cclp train digits --num-labels 50 --max-steps {steps} --quiet --out".split()
+        subprocess.run(
+            [sys.executable, *line, str(out)],
+            env=clean | settings,
+            check=True,
+            capture_output=True,
+        )
+        return float(parse_json((out / "result.json").read_bytes())["seconds"])
+
+
+@contextmanager
+def busy_processes(number: int) -> Iterator[None]:
+    """Within, so many processes compute without a pause."""
+    started = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def measure(steps: int, turns: int, busy: int) -> dict[str, Any]:
+    """Medians of both, and their ratio, beside so many busy processes."""
+    times: dict[str, list[float]] = {"before": [], "after": []}
+    with busy_processes(busy):
+        for _ in range(turns):
+            for name, settings in (("before", BEFORE), ("after", AFTER)):
+                times[name].append(train_seconds(steps, settings))
+    middle = {name: statistics.median(values) for name, values in times.items()}
+    return {
+        "busy_processes": busy,
+        "seconds": times,
+        "median_seconds": middle,
+        "before_over_after": middle["before"] / middle["after"],
+    }
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument(
+        "--busy",
+        type=int,
+        default=os.cpu_count(),
+        help="processes beside the training (default: one for each core)",
+    )
+    options = parser.parse_args()
+    command = f"--steps {options.steps} --turns {options.turns} --busy {options.busy}"
+    result: dict[str, Any] = {"command": f"benchmarks/threads.py {command}"}
+    for name, busy in (("quiet", 0), ("busy", options.busy)):
+        result[name] = found = measure(options.steps, options.turns, busy)
+        before, after = found["median_seconds"].values()
+        print(
+            f"{name}: before {before:.1f} s, after {after:.1f} s, "
+            f"before_over_after {found['before_over_after']:.2f}"
+        )
+    result["environment"] = environment(torch.device("cpu"))
+    if options.out:
+        write_json(options.out, result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""Every label predicted by models that have not seen it."""
+
+import hashlib
+import io
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+
+from cclp.data.normalize import ZScore
+from cclp.data.npz import read_npz
+from cclp.data.splits import Indices, Split
+from cclp.files import write_bytes
+from cclp.progress import Reporter
+from cclp.pseudo_labels.schedule import PseudoLabelSchedule, Start
+from cclp.selection.problem import Candidate, Floats, Problem
+from cclp.selection.simple import LEAST, log_probabilities, simple_models
+from cclp.training.callbacks import (
+    Callback,
+    GraphPseudoLabels,
+    RecalibrateAtEnd,
+    pseudo_label_schedule,
+)
+from cclp.training.trainer import Trainer
+
+FOLDS, IMAGE_FOLDS = 5, 3
+IMAGE_STEPS = 0.25  # of a training, in each fold: nets on images take minutes
+
+
+@dataclass
+class OutOfFold:
+    """Predictions of labels by models that have not seen them.
+
+    Attributes:
+        index: of the tested samples, in the order of the rows; a model that was clearly worse was
+            asked about the first of them only.
+        log_probabilities: or logits, by model, (T, C).
+        seconds: that each model took.
+        folds: that were done.
+        steps: share of the training steps that nets were given.
+    """
+
+    index: Indices
+    steps: float
+    folds: int = 0
+    log_probabilities: dict[str, list[Floats]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def rows(self, model: str) -> Floats:
+        """Of all tested samples, (T, C)."""
+        return np.concatenate(self.log_probabilities[model])
+
+
+def make_folds(y: Indices, labeled: Indices, most: int, seed: int) -> list[Indices]:
+    """Stratified folds of the labels of classes that have two or more.
+
+    Args:
+        y: classes of all samples.
+        labeled: which are labeled.
+        most: number of folds; fewer if no class has so many labels.
+        seed: of the draw.
+
+    Examples:
+        >>> y = np.array([0, 0, 0, 1, 1, 1, 2])
+        >>> [sorted(y[fold].tolist()) for fold in make_folds(y, np.arange(7), 3, seed=0)]
+        [[0, 1], [0, 1], [0, 1]]
+    """
+    rng, turn = np.random.default_rng([seed, 0xF01D]), 0
+    fold = np.full(len(y), -1)
+    for c in np.unique(y[labeled]):
+        members = rng.permutation(labeled[y[labeled] == c])
+        if len(members) > 1:
+            fold[members] = (turn + np.arange(len(members))) % most
+            turn += len(members)  # else all small classes would be in the first folds
+    return [found for k in range(most) if len(found := np.flatnonzero(fold == k))]
+
+
+def cross_validate(
+    problem: Problem, candidates: Sequence[Candidate], cache: Path | None, seconds: float | None
+) -> OutOfFold | None:
+    """Predict every label by simple models and candidates that have not seen it.
+
+    Args:
+        problem: samples and labels.
+        candidates: nets.
+        cache: folder that keeps what is done, for the next time.
+        seconds: that may be spent; once they are nearly over no fold is begun, but for the first.
+
+    Returns:
+        None if no class has two labels.
+    """
+    images = problem.x.ndim == 4
+    steps = IMAGE_STEPS if images else 1.0
+    folds = make_folds(
+        problem.y, problem.split.labeled, IMAGE_FOLDS if images else FOLDS, problem.seed
+    )
+    if len(folds) < 2:
+        return None
+    found, begun = OutOfFold(folds[0][:0], steps), time.monotonic()
+    with problem.report.work("Comparing models on held-back labels", len(folds)) as done:
+        for hidden in folds:
+            spent = time.monotonic() - begun
+            if seconds is not None and found.folds and spent * (1 + 1 / found.folds) > seconds:
+                break
+            _one_fold(problem, candidates, hidden, found, cache)
+            done(1)
+    return found
+
+
+def _one_fold(
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    hidden: Indices,
+    found: OutOfFold,
+    cache: Path | None,
+) -> None:
+    fold = _Fold(problem, hidden, found.steps, cache)
+    logits = fold.simple()
+    for candidate in _still_in(candidates, found, problem.y):
+        logits[candidate.name] = fold.net(candidate)
+    for name, values in logits.items():
+        found.log_probabilities.setdefault(name, []).append(values)
+        found.seconds[name] = found.seconds.get(name, 0.0) + fold.seconds[name]
+    found.index = np.concatenate([found.index, hidden])
+    found.folds += 1
+
+
+def _still_in(candidates: Sequence[Candidate], found: OutOfFold, y: Indices) -> Sequence[Candidate]:
+    """Those that are not yet clearly worse than another: a sign test where the two differ."""
+    if not found.folds:
+        return candidates
+    asked = {
+        c.name: found.rows(c.name).argmax(1) == y[found.index]
+        for c in candidates
+        if len(found.log_probabilities[c.name]) == found.folds
+    }
+    return [
+        c
+        for c in candidates
+        if c.name in asked
+        and not any(clearly_worse(asked[c.name], other) for other in asked.values())
+    ]
+
+
+def clearly_worse(first: NDArray[np.bool_], second: NDArray[np.bool_], level: float = 0.01) -> bool:
+    """Whether the first is right less often than the second: a sign test where they differ."""
+    wins, losses = int((first & ~second).sum()), int((~first & second).sum())
+    return bool(losses and binomtest(losses, wins + losses, alternative="greater").pvalue < level)
+
+
+class _Fold:
+    """One part of the labels, hidden from all models."""
+
+    def __init__(self, problem: Problem, hidden: Indices, steps: float, cache: Path | None) -> None:
+        self.problem, self.hidden, self.steps = problem, hidden, steps
+        self.cache, self.seconds = cache, dict[str, float]()
+        known = np.setdiff1d(problem.split.labeled, hidden)
+        self.split = Split(known, problem.split.unlabeled, problem.split.held_out)
+        self.labeler = problem.labeler(self.split, PseudoLabelSchedule(1))
+        self.starts: dict[PseudoLabelSchedule, Start] = {}
+
+    def simple(self) -> dict[str, Floats]:
+        """Log-probabilities by simple models, and by the graph."""
+        problem, found = self.problem, {}
+        x, rows = _features(problem)
+        place = {int(row): k for k, row in enumerate(rows)}
+        known, hidden = (
+            [place[int(i)] for i in some] for some in (self.split.labeled, self.hidden)
+        )
+        for name, make in simple_models().items():
+            with self._timed(name), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of convergence
+                model = make().fit(x[known], problem.y[self.split.labeled])
+                found[name] = log_probabilities(model, x[hidden], problem.num_classes)
+        with self._timed("graph"):
+            seen = np.searchsorted(problem.split.unlabeled, self.hidden)
+            labels = self.labeler.graph.propagate()[seen]
+            found["graph"] = np.log(np.maximum(labels, LEAST)).astype(np.float64)
+        return found
+
+    def net(self, candidate: Candidate) -> Floats:
+        """Logits by a network."""
+        file = None if self.cache is None else self.cache / f"{self._digest(candidate)}.npz"
+        if file is not None and file.exists():
+            with suppress(ValueError, KeyError):
+                kept = read_npz(file)
+                self.seconds[candidate.name] = float(kept["seconds"])
+                return np.asarray(kept["logits"], np.float64)
+        with self._timed(candidate.name):
+            trainer = self._train(candidate)
+            logits = trainer.predict(self.problem.x, self.hidden).logits.double().numpy()
+        if file is not None:
+            content = io.BytesIO()
+            np.savez(content, logits=logits, seconds=np.array(self.seconds[candidate.name]))
+            write_bytes(file, content.getvalue())
+        return np.asarray(logits)
+
+    def _train(self, candidate: Candidate) -> Trainer:
+        recipe = replace(
+            candidate.recipe, max_steps=max(1, round(self.steps * candidate.recipe.max_steps))
+        )
+        candidate = candidate._replace(recipe=recipe)
+        trainer = self.problem.trainer(candidate, self.split)
+        callbacks: list[Callback] = [RecalibrateAtEnd()]
+        schedule = pseudo_label_schedule(trainer)
+        if schedule is not None:
+            self.labeler.schedule = schedule
+            if schedule not in self.starts:
+                self.starts[schedule] = self.labeler.start()
+            start = self.starts[schedule]
+            callbacks.insert(0, GraphPseudoLabels(self.labeler, Reporter(), start))
+        trainer.fit(callbacks)
+        return trainer
+
+    def _digest(self, candidate: Candidate) -> str:
+        said = repr((candidate, self.hidden.tolist(), self.steps, self.problem.seed))
+        return hashlib.sha256(said.encode()).hexdigest()[:24]
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begun = time.monotonic()
+        yield
+        self.seconds[name] = time.monotonic() - begun
+
+
+def _features(problem: Problem) -> tuple[NDArray[np.float32], Indices]:
+    """What simple models learn from: standardised vectors, or HOG features of images; and whose."""
+    if problem.x.ndim == 4:
+        neighbours = problem.neighbours
+        points = neighbours.points[neighbours.place]
+        return points / (points.std() or 1.0), problem.split.unlabeled
+    normalizer = ZScore.fit(problem.x, problem.split.unlabeled)
+    rows = problem.split.labeled
+    return normalizer(torch.from_numpy(problem.x[rows])).numpy(), rows

@@ -1,0 +1,278 @@
+"""Choose what to train: by cross-validation over the labels, among what a run can hold."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+
+from cclp.data.splits import Indices
+from cclp.pseudo_labels.committee import log_evidence
+from cclp.selection.cross_validation import OutOfFold, clearly_worse, cross_validate
+from cclp.selection.problem import Candidate, Floats, Problem
+from cclp.selection.simple import TITLES
+from cclp.selection.verdict import Ints, Row, Verdict, class_rows, interval, score
+from cclp.training.recipe import Recipe, Settings, linear
+
+FEW_LABELS = 7  # of each class: with fewer, cross-validation says little, and unlabeled data much
+PREFERENCE = np.log(20)  # prior log-odds of the first candidate
+CLEAR = 0.05  # level of the sign test that calls a model clearly better
+LOGISTIC = "logistic_regression"
+MAJORITY = "majority"
+
+
+class Selection(NamedTuple):
+    """What was chosen, and why.
+
+    Attributes:
+        candidate: to be trained on all labels.
+        verdict: None if labels are too few to judge by.
+        tested: samples whose labels were predicted out of fold, (T,).
+        logits: of these by the chosen model, divided by its temperature, (T, C).
+    """
+
+    candidate: Candidate
+    verdict: Verdict | None
+    tested: Indices
+    logits: Floats
+
+
+def candidates(
+    recipe: Recipe, num_labels: int, images: bool, settings: Settings
+) -> list[Candidate]:
+    """What may be chosen, the one that is preferred first.
+
+    Args:
+        recipe: of the preferred one.
+        num_labels: of all classes.
+        images: or vectors.
+        settings: of methods, by method and name.
+    """
+    method = recipe.method
+    found = [
+        Candidate(method, _title(method), method, recipe, settings),
+        Candidate("supervised", "the net, labels only", "supervised", recipe, {}),
+    ]
+    if images or recipe.net != "mlp":
+        return found
+    simple = linear(recipe, num_labels)
+    graph = {k: v for k, v in settings.items() if k == "graph_pseudo_label"}
+    return [
+        *found,
+        Candidate(
+            "linear+graph_pseudo_label",
+            "linear + graph pseudo-labels",
+            "graph_pseudo_label",
+            replace(simple, l2_classifier=recipe.l2_classifier),
+            graph,
+        ),
+    ]
+
+
+def _title(method: str) -> str:
+    return (
+        method.replace("cclp", "CCLP")
+        .replace("graph_pseudo_label", "graph pseudo-labels")
+        .replace("+", " + ")
+    )
+
+
+def select(
+    problem: Problem,
+    recipe: Recipe,
+    settings: Settings,
+    cache: Path | None = None,
+    seconds: float | None = None,
+) -> Selection:
+    """Judge candidates and simple models by cross-validation, and choose a candidate.
+
+    Args:
+        problem: samples and labels.
+        recipe: of the preferred candidate.
+        settings: of methods, by method and name.
+        cache: folder that keeps what is done, for the next time.
+        seconds: that may be spent.
+    """
+    labels = problem.y[problem.split.labeled]
+    nets = candidates(recipe, len(labels), problem.x.ndim == 4, settings)
+    found = cross_validate(problem, nets, cache, seconds)
+    if found is None:
+        nothing = np.empty((0, problem.num_classes))
+        return Selection(nets[0], None, np.empty(0, np.int64), nothing)
+    choices = list(nets)
+    if problem.x.ndim == 2 and recipe.net == "mlp":  # what a linear net learns
+        simple = linear(recipe, len(labels))
+        choices.append(Candidate(LOGISTIC, TITLES[LOGISTIC], "supervised", simple, {}))
+    y = problem.y[found.index]
+    chosen = choose(found, y, [c.name for c in choices], problem.num_classes)
+    temperature = fit_temperature(found.rows(chosen), y)
+    verdict = make_verdict(problem, found, choices, chosen, temperature)
+    candidate = next(c for c in choices if c.name == chosen)
+    return Selection(candidate, verdict, found.index, found.rows(chosen) / temperature)
+
+
+def choose(found: OutOfFold, y: Ints, names: Sequence[str], num_classes: int) -> str:
+    """The candidate with the largest posterior probability.
+
+    The likelihood is that of the labels under a model that is right as often as it was; all classes
+    count the same. The first candidate is preferred, the more so where there are few labels of a
+    class, as in :func:`cclp.pseudo_labels.committee.committee_weights`: another must be better by
+    more than a label or two. Those that were clearly worse after some folds are out.
+
+    Args:
+        found: predictions of labels.
+        y: these labels, (T,).
+        names: of the candidates.
+        num_classes: C.
+    """
+    counts = np.bincount(y, minlength=num_classes)
+    shares, some = np.full(num_classes, 1 / num_classes), counts[counts > 0]
+    per_class = len(some) / (1 / some).sum()
+    posterior = []
+    for number, name in enumerate(names):
+        rows = found.rows(name)
+        if len(rows) < len(y):
+            posterior.append(-np.inf)
+            continue
+        evidence = log_evidence(rows.argmax(1) == y, y, shares)
+        few = 4 * np.log(max(1.0, FEW_LABELS / per_class))
+        posterior.append(evidence + (PREFERENCE + few if number == 0 else 0.0))
+    return names[int(np.argmax(posterior))]
+
+
+def fit_temperature(logits: Floats, y: Ints) -> float:
+    """The temperature that makes labels most likely: of probabilities that mean what they say.
+
+    A few labels that are all predicted right would ask for certainty; an eighth of a label of each
+    class is spread over them, so that it stays finite.
+
+    Args:
+        logits: of samples that the model has not seen, (T, C).
+        y: their classes, (T,).
+    """
+    classes = logits.shape[1]
+    target = np.full(logits.shape, 0.125 / len(y))
+    target[np.arange(len(y)), y] += 1
+
+    def loss(log_temperature: float) -> float:
+        return float(-(target * log_softmax(logits / np.exp(log_temperature), 1)).sum() / classes)
+
+    best = minimize_scalar(loss, bounds=(-3.0, 4.0), method="bounded")
+    return float(np.exp(best.x))
+
+
+def make_verdict(
+    problem: Problem,
+    found: OutOfFold,
+    choices: Sequence[Candidate],
+    chosen: str,
+    temperature: float,
+) -> Verdict:
+    """The table, and what it comes to in words."""
+    y = problem.y[found.index]
+    counts = np.bincount(problem.y[problem.split.labeled], minlength=problem.num_classes)
+    titles = TITLES | {c.name: c.title for c in choices}
+    predicted = {name: found.rows(name).argmax(1) for name in found.log_probabilities}
+    predicted[MAJORITY] = np.full(len(y), counts.argmax())
+    trainable = {c.name for c in choices}
+    rows = []
+    for name, classes in predicted.items():
+        tested = len(classes)
+        error, balanced, f1 = score(classes, y[:tested])
+        low, high = interval(error, tested)
+        seconds = round(found.seconds.get(name, 0.0), 2)
+        found_row = (error, low, high, balanced, f1, seconds)
+        rows.append(Row(name, titles[name], tested, *found_row, name in trainable))
+    rows.sort(key=lambda row: row.error)
+    return Verdict(
+        rows=tuple(rows),
+        chosen=chosen,
+        sentences=tuple(_sentences(problem, rows, chosen, predicted, y, counts)),
+        advice=_advice(rows, chosen, predicted, y),
+        classes=tuple(class_rows(predicted[chosen], y, problem.classes, counts)),
+        tested=len(y),
+        folds=found.folds,
+        steps=found.steps,
+        temperature=temperature,
+    )
+
+
+def _sentences(
+    problem: Problem,
+    rows: Sequence[Row],
+    chosen: str,
+    predicted: dict[str, Ints],
+    y: Ints,
+    counts: Ints,
+) -> list[str]:
+    by_name = {row.name: row for row in rows}
+    mine, plain = (
+        by_name[chosen],
+        [r for r in rows if r.name in (LOGISTIC, "random_forest", "supervised")],
+    )
+    best = min(plain, key=lambda row: row.error)
+    said = []
+    uses_unlabeled = chosen not in (LOGISTIC, "supervised")
+    if uses_unlabeled and mine.error < best.error:
+        sure = is_better(predicted[chosen], predicted[best.name], y)
+        perhaps = "" if sure else ", though the difference may be chance"
+        said.append(
+            f"Unlabeled data helps here: {best.title} from labels alone makes {best.error:.0%} "
+            f"errors, {mine.title} {mine.error:.0%}{perhaps}."
+        )
+    elif uses_unlabeled:
+        said.append(
+            f"{mine.title} is used ({mine.error:.0%} errors); with so few labels "
+            f"cross-validation cannot tell it from {best.title} ({best.error:.0%})."
+        )
+    else:
+        said.append(
+            f"Unlabeled data does not help here: {mine.title} from labels alone is as good as "
+            f"anything that uses it ({mine.error:.0%} errors); it is used."
+        )
+    said.append(
+        f"Expect {mine.low:.0%} to {mine.high:.0%} errors on new samples like the labeled ones "
+        f"({len(y)} labels, each predicted by a model that had not seen it)."
+    )
+    if mine.error >= by_name[MAJORITY].error:
+        said.append(
+            "No model is better than always saying the most frequent class: the inputs do not show "
+            "the classes, or more labels are needed."
+        )
+    single = [name for name, count in zip(problem.classes, counts, strict=True) if count == 1]
+    if single:
+        some = ", ".join(single[:5]) + (" …" if len(single) > 5 else "")
+        said.append(f"Classes with one label cannot be measured: {some}.")
+    return said
+
+
+def is_better(first: Ints, second: Ints, y: Ints) -> bool:
+    """Whether the first predictions are clearly better, on labels that both were asked about."""
+    both = min(len(first), len(second))
+    right = [classes[:both] == y[:both] for classes in (second, first)]
+    return clearly_worse(right[0], right[1], CLEAR)
+
+
+def _advice(rows: Sequence[Row], chosen: str, predicted: dict[str, Ints], y: Ints) -> str | None:
+    """How to use a model of scikit-learn's that is clearly better than the chosen one."""
+    best = next(row for row in rows if row.name != MAJORITY)
+    if best.trainable or not is_better(predicted[best.name], predicted[chosen], y):
+        return None
+    made = {
+        "random_forest": ("sklearn.ensemble", "RandomForestClassifier"),
+        "graph": ("cclp.sklearn", "GraphLabelPropagation"),
+    }[best.name]
+    fitted = (
+        "data.train_x, data.train_y"
+        if best.name == "graph"
+        else "data.train_x[known], data.train_y[known]"
+    )
+    lines = [
+        f"from {made[0]} import {made[1]}; from cclp.data.load import load",
+        "data = load(PATH); known = data.train_y >= 0  # as cclp train reads it",
+        f"model = {made[1]}().fit({fitted})",
+    ]
+    return "\n".join(lines)
