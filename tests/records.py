@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from cclp.runs.outputs import unlabeled_file
 from cclp.runs.record import Result
+from cclp.selection.verdict import ClassRow, Row, Verdict
 from cclp.training.config import Config
 from cclp.training.recipe import make_recipe
 
@@ -108,3 +111,49 @@ def write_predictions(
     if inputs is not None:
         arrays["mistake_inputs"] = inputs
     np.savez(out / "predictions.npz", **arrays)
+
+
+def make_verdict(**changes: Any) -> Verdict:
+    """Of three classes: logistic regression is better than cclp, which is chosen."""
+    rows = (
+        Row("logistic", "logistic regression", 0.1, 0.04, 0.23, 0.11, 0.88, 1.25, False),
+        Row("cclp", "cclp (recipe fast)", 0.15, 0.07, 0.29, 0.16, 0.84, 312.4, True),
+        Row("majority", "most frequent class", 0.5, 0.35, 0.65, 0.6667, 0.22, 0.0, False),
+    )
+    verdict = Verdict(
+        rows=rows,
+        chosen="cclp",
+        sentences=(
+            "About 15 % of new samples are predicted wrong.",
+            "Logistic regression is fine.",
+        ),
+        advice="from sklearn.linear_model import LogisticRegression\nmodel = LogisticRegression()",
+        classes=(
+            ClassRow("a", 20, 20, 2, 0.9),
+            ClassRow("b", 20, 20, 4, 0.875),
+            ClassRow("c", 1, 0, 0, None),
+        ),
+        tested=40,
+        folds=5,
+        steps=0.5,
+        temperature=1.3,
+    )
+    return replace(verdict, **changes)
+
+
+def write_verdict(out: Path, verdict: Verdict | None = None) -> None:
+    content = (verdict or make_verdict()).to_json()
+    (out / "verdict.json").write_text(json.dumps(content))
+
+
+def write_unlabeled(
+    out: Path,
+    probabilities: list[list[float]],
+    x: NDArray[Any] | None = None,
+    names: list[str] | None = None,
+) -> None:
+    """Predictions with these probabilities of the classes, (N, C), for all of ``x``."""
+    index = np.arange(len(probabilities))
+    samples = np.zeros((len(index), 2), np.float32) if x is None else x
+    content = unlabeled_file(torch.tensor(probabilities).log(), index, samples, names)
+    (out / "unlabeled.npz").write_bytes(content)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from torch import Tensor
 
 from cclp.data.batches import Batches
 from cclp.data.load import load
-from cclp.data.splits import make_split
+from cclp.data.splits import Split, make_split
 from cclp.methods import make_methods
 from cclp.nets import mlp
 from cclp.progress import Cost, Reporter
+from cclp.runs.arrays import read_unlabeled
+from cclp.runs.callbacks import WriteUnlabeled
 from cclp.training.callbacks import (
     Callback,
     EarlyStopping,
@@ -241,3 +244,25 @@ def test_a_hook_sees_the_batch_of_its_step() -> None:
             assert not result.z_labeled.requires_grad
 
     make_trainer(2).fit([Check()])
+
+
+def test_what_the_trained_net_says_of_unlabeled_samples(tmp_path: Path) -> None:
+    trainer = make_trainer()
+    trainer.fit([WriteUnlabeled(tmp_path, DATA, temperature=2.0)], lambda: False)
+    found = read_unlabeled(tmp_path / "unlabeled.npz")
+    assert found is not None
+    index = np.setdiff1d(trainer.split.unlabeled, trainer.split.labeled)
+    np.testing.assert_array_equal(found.index, index)
+    logits = trainer.predict(DATA.train_x, index).logits
+    np.testing.assert_array_equal(found.predicted, logits.argmax(1))
+    np.testing.assert_allclose(found.probability, (logits / 2).softmax(1).amax(1), rtol=1e-6)
+    assert found.images is not None
+    np.testing.assert_array_equal(found.images, DATA.train_x[index[found.shown]])
+
+
+def test_nothing_is_written_where_all_are_labeled(tmp_path: Path) -> None:
+    trainer = make_trainer()
+    known = np.arange(100)
+    trainer.split = Split(known, known, known[:0])
+    WriteUnlabeled(tmp_path, DATA).on_end(trainer)
+    assert list(tmp_path.iterdir()) == []

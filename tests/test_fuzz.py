@@ -9,7 +9,8 @@ KINDS = (
     "a.idx", "a.idx.gz", "a.bin", "a.mat", "a.npz", "own.npz", "a.csv", "own.csv", "own.csv.gz",
     "own.parquet", "own.xlsx", "own.npy", "a.npy", "a.png",
     "a.tif", "own.zip", "own.tar", "own.tar.gz", "labels.csv",
-    "config.json", "metrics.jsonl", "result.json", "predictions.npz", "embedding",
+    "config.json", "metrics.jsonl", "result.json", "predictions.npz", "unlabeled.npz",
+    "verdict.json", "embedding",
     "checkpoint's manifest", "checkpoint's tensors", "results.json",
 )  # fmt: skip
 

@@ -10,13 +10,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from cclp.runs.arrays import FRAMES
+from cclp.data.splits import make_split
+from cclp.runs.arrays import FRAMES, UNLABELED
+from cclp.runs.outputs import unlabeled_file, unlabeled_points
 from cclp.runs.record import Result, read_config, read_metrics, read_record, read_result
 from cclp.runs.upgrade import upgrade_config, upgrade_warning
 from cclp.training.config import Config
 from cclp.training.recipe import make_recipe
-from tests.records import metrics_line, write_embedding, write_predictions, write_run
+from tests.records import (
+    make_verdict,
+    metrics_line,
+    write_embedding,
+    write_predictions,
+    write_run,
+    write_unlabeled,
+    write_verdict,
+)
 from tests.runs import npz
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -31,6 +42,7 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert record.config.num_labels == 50
     assert record.metrics == read_metrics(record.path)
     assert (record.embedding, record.predictions) == (None, None)
+    assert (record.unlabeled, record.verdict) == (None, None)
     assert record.result is not None
     assert Result.from_json(json.loads(json.dumps(record.result.to_json()))) == record.result
 
@@ -165,6 +177,10 @@ def npy_file() -> bytes:
         ("predictions.npz", b""),
         ("predictions.npz", npy_file()),
         ("embedding/00000020.npz", b"nonsense"),
+        ("unlabeled.npz", b"PK nonsense"),
+        ("verdict.json", b"{}"),
+        ("verdict.json", b"[1]"),
+        ("verdict.json", b'{"rows": [{"name": "a"}]}'),
     ],
 )
 def test_damage_is_named(tmp_path: Path, name: str, content: bytes) -> None:
@@ -249,7 +265,15 @@ class Trap:
 
 
 @pytest.mark.parametrize(
-    "name", ["config.json", "result.json", "predictions.npz", "embedding/00000020.npz"]
+    "name",
+    [
+        "config.json",
+        "result.json",
+        "predictions.npz",
+        "embedding/00000020.npz",
+        "unlabeled.npz",
+        "verdict.json",
+    ],
 )
 def test_pickles_are_never_loaded(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run")
@@ -284,3 +308,136 @@ def test_embedding_is_thinned_and_bare_of_what_is_not_finite(tmp_path: Path) -> 
     assert embedding is not None
     assert (len(embedding.steps), embedding.recorded) == (FRAMES - 1, 100)
     assert embedding.steps[-1] == 100
+
+
+def test_the_verdict_is_read_as_it_was_written(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", classes=["a", "b", "c"])
+    write_verdict(run)
+    assert read_record(run).verdict == make_verdict()
+    assert read_record(run).evaluated_on == "test"  # by result.json
+    (run / "result.json").unlink()
+    assert read_record(run).evaluated_on == "test"  # the metrics hold its errors
+    (run / "metrics.jsonl").unlink()
+    assert read_record(run).evaluated_on == "cross_validated"
+
+
+def test_a_cross_validated_result(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", result={"evaluated_on": "cross_validated"})
+    assert read_record(run).evaluated_on == "cross_validated"
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("rows", {"low": "low"}, "low must be a number"),
+        ("rows", {"high": 1.5}, "high must be at most 1"),
+        ("rows", {"f1": None}, "f1 must be a number"),
+        ("rows", {"seconds": -1}, "seconds must be at least 0"),
+        ("rows", {"title": 3}, "name and title must be strings"),
+        ("rows", {"more": 3}, "unexpected keyword"),
+        ("classes", {"name": None}, "name of a class must be a string"),
+        ("classes", {"labels": 10**400}, "int too large"),
+        ("classes", {"labels": 2.5}, "labels must be an integer"),
+        ("classes", {"wrong": 21}, "wrong must be at most 20"),
+        ("classes", {"f1": "high"}, "f1 must be a number"),
+        (None, {"temperature": 0}, "temperature"),
+        (None, {"steps": float("nan")}, "steps must be finite"),
+        (None, {"chosen": "another"}, "there is no row 'another'"),
+        (None, {"tested": "many"}, "invalid literal"),
+    ],
+)
+def test_a_verdict_that_cannot_be(
+    tmp_path: Path, part: str | None, change: dict[str, Any], message: str
+) -> None:
+    run = write_run(tmp_path / "run")
+    content = make_verdict().to_json()
+    place = content if part is None else content[part][0]
+    place.update(change)
+    (run / "verdict.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=message) as caught:
+        read_record(run)
+    assert str(caught.value).startswith(f"{run / 'verdict.json'} is damaged: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_predictions_of_unlabeled_samples(tmp_path: Path) -> None:
+    """60 of one class, the later the surer, and one of another; 48 are shown for their doubt."""
+    run = write_run(tmp_path / "run", classes=["a", "b", "c"])
+    share = np.linspace(0.4, 0.9, 60)
+    likely = [[p, 0.95 - p, 0.05] for p in share.tolist()] + [[0.01, 0.0, 0.99]]
+    images = np.arange(61, dtype=np.uint8).reshape(61, 1, 1, 1).repeat(4, 2)
+    write_unlabeled(run, likely, images)
+    found = read_record(run).unlabeled
+    assert found is not None
+    np.testing.assert_array_equal(found.index, np.arange(61))
+    np.testing.assert_array_equal(found.predicted, [int(p < 0.475) for p in share] + [2])
+    np.testing.assert_array_equal(found.second, [int(p > 0.475) for p in share] + [0])
+    np.testing.assert_allclose(found.probability, [*np.maximum(share, 0.95 - share), 0.99], 1e-5)
+    margin = np.abs(2 * share - 0.95)
+    np.testing.assert_array_equal(found.shown[:48], np.argsort(margin)[:48])
+    np.testing.assert_array_equal(found.shown[48:], [59, 58, 57, 56, 60])  # no b is left
+    assert found.names == [f"training {n}" for n in found.shown]
+    assert found.images is not None
+    np.testing.assert_array_equal(found.images[:, 0, 0, 0], found.shown)
+
+
+def test_a_temperature_changes_how_sure_predictions_are(tmp_path: Path) -> None:
+    logits, index = torch.tensor([[4.0, 0.0], [0.0, 2.0]]), np.array([7, 3])
+    x, names = np.zeros((9, 2), np.float32), [f"row {n}" for n in range(9)]
+    content = unlabeled_file(logits, index, x, names, temperature=2.0)
+    with np.load(io.BytesIO(content)) as arrays:
+        np.testing.assert_allclose(arrays["probability"], 1 / (1 + np.exp([-2.0, -1.0])), 1e-6)
+        assert arrays["predicted"].tolist() == [0, 1]
+        assert arrays["index"].tolist() == [7, 3]
+        assert arrays["shown_names"].tolist() == ["row 3", "row 7"]  # the more doubtful one first
+        assert "shown_inputs" not in arrays
+
+
+def test_few_are_shown_of_many_classes() -> None:
+    logits = torch.eye(300).repeat(2, 1) * torch.arange(1, 601)[:, None]
+    for classes, shown in ((300, 48), (40, 48 + 80)):
+        part = logits[:, :classes][logits[:, :classes].any(1)].repeat(4, 1)
+        index = np.arange(len(part))
+        content = unlabeled_file(part, index, np.zeros((len(part), 2)), None)
+        with np.load(io.BytesIO(content)) as arrays:
+            assert len(arrays["shown"]) == len(set(arrays["shown"].tolist())) == shown
+
+
+def test_what_is_labeled_is_not_among_the_unlabeled() -> None:
+    y = np.where(np.arange(100) < 40, np.arange(100) % 4, -1)
+    split = make_split(y, 8, 4, seed=0)
+    points = unlabeled_points(split, seed=0)
+    assert len(points) == 100 - 8 - 4
+    assert not set(points.tolist()) & {*split.labeled.tolist(), *split.held_out.tolist()}
+    large = make_split(np.arange(30_000) % 4, 8, 0, seed=0)
+    first, again, other = (unlabeled_points(large, seed=seed) for seed in (0, 0, 1))
+    assert len(first) == len(set(first.tolist())) == UNLABELED
+    assert first.tolist() == again.tolist() == sorted(first.tolist()) != other.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"predicted": np.array([0])}, "expected 'predicted' of shape"),
+        ({"second": np.array([0.5, 1.0])}, "expected 'second'"),
+        ({"probability": np.array([1, 1])}, "expected 'probability'"),
+        ({"shown": np.array([2, 0])}, "'shown' must be indices below 2"),
+        ({"shown": np.array([-1, 0])}, "'shown' must be indices below 2"),
+        ({"second": np.array([0, 9])}, "holds class 9, but config.json names 2 classes"),
+        ({"predicted": np.array([0, -1])}, "holds a class below 0"),
+        ({"shown_inputs": np.zeros((5, 1, 2, 2), np.uint8)}, "expected 'shown_inputs' of 2 samp"),
+        ({"shown_inputs": np.uint8(1)}, "expected 'shown_inputs' of 2 samp"),
+        ({"shown_names": None}, "expected an array 'shown_names'"),
+    ],
+)
+def test_unlabeled_predictions_that_do_not_fit(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    run = write_run(tmp_path / "run", classes=["a", "b"])
+    write_unlabeled(run, [[0.6, 0.4], [0.2, 0.8]])
+    with np.load(run / "unlabeled.npz") as arrays:
+        content = {**arrays, **change}
+    np.savez(run / "unlabeled.npz", **{k: v for k, v in content.items() if v is not None})
+    with pytest.raises(ValueError, match=message) as caught:
+        read_record(run)
+    assert str(run / "unlabeled.npz") in str(caught.value)

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,24 @@ from cclp.report.page import make_report
 from cclp.report.pictures import point_shapes
 from cclp.report.projection import circle_map, fit_square, principal, project, tour
 from cclp.runs.arrays import FRAMES
+from cclp.selection.verdict import ClassRow, Verdict
 from cclp.training.recipe import make_recipe
-from tests.records import HEALTHY, metrics_line, write_embedding, write_predictions, write_run
+from tests.records import (
+    HEALTHY,
+    make_verdict,
+    metrics_line,
+    write_embedding,
+    write_predictions,
+    write_run,
+    write_unlabeled,
+    write_verdict,
+)
 
 
 class Page(HTMLParser):
     """What a page shows, by element: texts, attributes, rows of tables, defined terms."""
 
-    void = frozenset({"meta", "img", "input", "br", "line", "path"})
+    void = frozenset({"meta", "img", "input", "br", "wbr", "line", "path"})
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -36,6 +47,7 @@ class Page(HTMLParser):
         self.tables: dict[str, list[list[str]]] = {}
         self.texts: list[tuple[list[str], str]] = []
         self.terms: list[list[str]] = []
+        self.titles: list[list[str]] = []
         self.feed(html)
         self.close()
         assert self.open == []  # every element that was opened was closed
@@ -51,6 +63,8 @@ class Page(HTMLParser):
             self._table()[-1].append("")
         if tag == "dt":
             self.terms.append(["", ""])
+        if tag in ("h1", "h2"):
+            self.titles.append([tag, ""])
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, {name: value or "" for name, value in attrs}))
@@ -63,6 +77,8 @@ class Page(HTMLParser):
         self.texts.append((tags, data))
         if "td" in tags or "th" in tags:
             self._table()[-1][-1] += data
+        if "h1" in tags or "h2" in tags:
+            self.titles[-1][1] += data
         if "dt" in tags or "dd" in tags:
             self.terms[-1]["dd" in tags] += data
 
@@ -78,6 +94,10 @@ class Page(HTMLParser):
 
     def of(self, tag: str) -> list[dict[str, str]]:
         return [attributes for name, attributes in self.elements if name == tag]
+
+    def headings(self, tag: str) -> list[str]:
+        """The texts of headings of this rank."""
+        return [" ".join(text.split()) for kind, text in self.titles if kind == tag]
 
     def labels(self) -> str:
         return "\n".join(a.get("aria-label", "") for a in self.of("svg"))
@@ -529,3 +549,225 @@ def test_a_users_own_data_have_a_short_name_and_no_warning(tmp_path: Path) -> No
     page = report(write_run(tmp_path / "run", data=data))
     assert "cclp on photos, " in page.text
     assert "not the published" not in page.text
+
+
+def findings(
+    out: Path, *, verdict: Verdict | None = None, images: NDArray[np.uint8] | None = None
+) -> Path:
+    """A run of three classes with a verdict, out-of-fold predictions and unlabeled samples."""
+    ending = {"evaluated_on": "cross_validated", "error": 0.15, "num_samples": 40}
+    metrics = [metrics_line(10), metrics_line(20)]
+    run = write_run(out, classes=["a", "b", "c"], result=ending, metrics=metrics)
+    write_verdict(run, verdict)
+    write_predictions(run, [0, 0, 1, 1], [0, 1, 0, 1], images)
+    return run
+
+
+def test_the_verdict_comes_first(tmp_path: Path) -> None:
+    page = report(findings(tmp_path / "run"))
+    assert page.headings("h1") == ["About 15 % of new samples are predicted wrong."]
+    assert "run: cclp on digits, 50 labels, seed 7" in page.text
+    assert page.headings("h2") == [
+        "Class by class",
+        "Labels to look at again",
+        "Confusions, out of fold",
+        "The run",
+        "Training",
+        "Embedding",
+        "Health of the graph",
+        "How it was made",
+    ]
+    assert page.tables["models"] == [
+        ["model", "error", "95 % interval030 %", "balanced error", "F1", "time"],
+        [
+            "logistic regression not by cclp train",
+            *("10.0 %", "4.0 – 23.0 %", "11.0 %", "0.88", "1.2 s"),
+        ],
+        ["cclp (recipe fast) chosen", "15.0 %", "7.0 – 29.0 %", "16.0 %", "0.84", "312 s"],
+        [
+            "most frequent class baseline",
+            *("50.0 %", "35.0 – 65.0 %beyond the scale", "66.7 %", "0.22", "0.0 s"),
+        ],
+    ]
+    assert [a.get("class") for a in page.of("tr")][1:4] == [None, "chosen", None]
+    assert "40 labels in 5 parts" in page.text
+    assert "networks with 50 % of their training steps" in page.text
+    assert "model = LogisticRegression()" in "".join(t for tags, t in page.texts if "pre" in tags)
+    assert ["Error", "15.0 %95 % interval 7.0 % to 29.0 %"] in page.terms  # the verdict's
+
+
+def test_bars_stand_where_their_values_are(tmp_path: Path) -> None:
+    """From 0 to 30 %: the interval, its value in the middle of a mark, the chosen model's error."""
+    page = report(findings(tmp_path / "run"))
+    bars = [(a["class"], float(a["x"]), float(a["width"])) for a in page.of("rect")]
+    assert bars[:6] == [
+        ("span", 13.33, 63.33), ("reference", 49.7, 0.6), ("at", 32.33, 2),
+        ("span", 23.33, 73.33), ("reference", 49.7, 0.6), ("at", 49, 2),
+    ]  # fmt: skip
+    assert len(bars) == 6 + 2 * 2  # none of what is beyond the scale, two classes
+
+
+def test_a_verdict_without_more(tmp_path: Path) -> None:
+    verdict = make_verdict(advice=None, sentences=(), steps=1.0)
+    page = report(findings(tmp_path / "run", verdict=verdict))
+    assert page.headings("h1") == [
+        "cclp on digits, 50 labels, seed 7: "
+        "15.0 % error on 40 labels, each predicted by a model that had not seen it"
+    ]
+    assert "LogisticRegression()" not in page.text
+    assert "training steps" not in page.text
+
+
+def test_a_verdict_beside_a_test_set(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", classes=["a", "b", "c"])
+    write_verdict(run, make_verdict(temperature=1.0))
+    write_predictions(run, [0, 1], [1, 1])
+    write_unlabeled(run, [[0.2, 0.7, 0.1]])
+    page = report(run)
+    assert page.headings("h1") == ["About 15 % of new samples are predicted wrong."]
+    expected = "The trained network: 9.1 % error on 450 test samples (last iterate)."
+    assert expected in page.text
+    assert "Most confident mistakes" in page.headings("h2")
+    assert ["Error", "9.1 %95 % interval 6.8 % to 12.1 %"] in page.terms
+    assert "logits are divided" not in page.text
+
+
+def test_classes_with_labels_errors_and_predictions(tmp_path: Path) -> None:
+    run = findings(tmp_path / "run")
+    head = ["class", "labels", "tested", "wrong", "error", "95 % interval050 %", "F1"]
+    assert report(run).tables["classes"] == [
+        head,
+        ["a", "20", "20", "2", "10.0 %", "2.8 – 30.1 %", "0.90"],  # Wilson's interval
+        ["b", "20", "20", "4", "20.0 %", "8.1 – 41.6 %", "0.88"],
+        ["c", "1", "one label: cannot be measured"],
+    ]
+    write_unlabeled(run, [[0.1, 0.2, 0.7], [0.9, 0.06, 0.04], [0.1, 0.3, 0.6]])
+    rows = report(run).tables["classes"]
+    assert rows[0] == [*head, "unlabeled, predicted"]
+    assert [row[-1] for row in rows[1:]] == ["1", "0", "2"]
+
+
+def test_classes_without_labels(tmp_path: Path) -> None:
+    classes = tuple(ClassRow(f"kind {n}", n, 0, 0, None) for n in range(3))
+    page = report(findings(tmp_path / "run", verdict=make_verdict(classes=classes)))
+    assert [row[2] for row in page.tables["classes"][1:]] == [
+        "no label: cannot be measured", "one label: cannot be measured", "cannot be measured",
+    ]  # fmt: skip
+    assert "tall" not in " ".join(a.get("class", "") for a in page.of("div"))
+    many = (
+        ClassRow("alone", 1, 0, 0, None),
+        *(ClassRow(str(n), 100, 100, n, 0.5) for n in range(39)),
+    )
+    page = report(findings(tmp_path / "many", verdict=make_verdict(classes=many)))
+    regions = [a for a in page.of("div") if a.get("class") == "scroll tall"]
+    assert [(a["tabindex"], a["aria-label"]) for a in regions] == [("0", "Classes")]
+    shown = [row[0] for row in page.tables["classes"][1:]]
+    assert shown == [*map(str, reversed(range(39))), "alone"]  # the largest error first
+
+
+def test_unlabeled_samples_by_doubt(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (3, 3, 5, 4), np.uint8)
+    run = findings(tmp_path / "run")
+    names = ["x/sure.png", "x/open.png", "x/so so.png"]
+    write_unlabeled(run, [[0.9, 0.06, 0.04], [0.1, 0.42, 0.48], [0.25, 0.6, 0.15]], images, names)
+    page = report(run)
+    assert [a["alt"] for a in page.of("img")] == [
+        "x/open.png: predicted c with 48.0 %, next b",
+        "x/so so.png: predicted b with 60.0 %, next a",
+        "x/sure.png: predicted a with 90.0 %, next b",
+    ]
+    shown = [pixels(a["src"]) for a in page.of("img")]
+    np.testing.assert_array_equal(shown, images[[1, 2, 0]].transpose(0, 2, 3, 1))
+    assert "c48.0 %or bx/open.png" in page.text
+    assert page.headings("h2")[:3] == [
+        "Class by class", "Predictions of unlabeled samples", "Labels to look at again",
+    ]  # fmt: skip
+    assert "3 unlabeled samples are predicted" in page.text
+    assert "logits are divided by 1.30" in page.text
+    assert "details" not in {tag for tag, _ in page.elements}
+
+
+def test_unlabeled_rows_of_a_table(tmp_path: Path) -> None:
+    run = findings(tmp_path / "run")
+    share = np.linspace(0.5, 0.9, 60)
+    likely = [[p, 0.99 - p, 0.01] for p in share.tolist()]
+    write_unlabeled(run, likely, names=[f"line {n}" for n in range(60)])
+    page = report(run)
+    assert page.of("img") == []
+    head = ["sample", "predicted", "probability", "next class"]
+    rows = page.tables["predicted"]
+    assert [rows[0], rows[25], rows[50]] == [head] * 3  # at once, folded up, the most certain
+    assert rows[1] == ["line 0", "a", "50.0 %", "b"]
+    assert [row[0] for row in rows[26:50]] == [f"line {n}" for n in range(24, 48)]
+    assert rows[51:] == [
+        ["line 59", "a", "90.0 %", "b"], ["line 58", "a", "89.3 %", "b"],
+        ["line 57", "a", "88.6 %", "b"], ["line 56", "a", "88.0 %", "b"],
+    ]  # fmt: skip
+    summaries = [t for tags, t in page.texts if tags[-1:] == ["summary"]]
+    assert summaries == ["24 more", "Most certain of each class"]
+
+
+def test_labels_to_look_at_again(tmp_path: Path) -> None:
+    """Where a model that had not seen the label says something else."""
+    page = report(findings(tmp_path / "run"))
+    assert page.tables["mistakes"] == [
+        ["sample", "label given", "model says", "probability"],
+        ["test 1", "a", "b", "66.7 %"],
+        ["test 2", "b", "a", "83.3 %"],
+    ]
+    assert "2 of 4 labels are predicted wrong by a model that had not seen them." in page.text
+    assert "Rows: label given." in page.text
+    images = np.zeros((2, 1, 4, 4), np.uint8)
+    page = report(findings(tmp_path / "images", images=images))
+    assert "Label given → what the model says, how sure it is" in page.text
+    assert "a → b66.7 %test 1" in page.text
+
+
+def test_unfinished_with_a_verdict(tmp_path: Path) -> None:
+    run = findings(tmp_path / "run")
+    (run / "result.json").unlink()
+    page = report(run)
+    assert page.headings("h1") == ["About 15 % of new samples are predicted wrong."]
+    assert "This run is unfinished: step 20 of 20." in page.text
+    assert "Labels to look at again" in page.headings("h2")
+    page = report(run, write_run(tmp_path / "other"))
+    assert page.tables["runs"][1][-2] == "15.0 % (cross-validated) (step 20 of 20)"
+
+
+def test_cross_validated_runs_are_marked_in_a_comparison(tmp_path: Path) -> None:
+    page = report(findings(tmp_path / "own"), write_run(tmp_path / "other"))
+    assert [row[-2] for row in page.tables["runs"][1:]] == ["15.0 % (cross-validated)", "9.1 %"]
+    assert page.headings("h2")[0] == "About 15 % of new samples are predicted wrong."
+
+
+def test_a_run_without_a_verdict_keeps_its_headline(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", classes=["a", "b"])
+    write_predictions(run, [0, 1], [1, 1])
+    write_unlabeled(run, [[0.2, 0.8]])
+    page = report(run)
+    assert page.headings("h1")[0].endswith("9.1 % error on 450 test samples (last iterate)")
+    assert page.headings("h2")[:4] == [
+        "Predictions of unlabeled samples", "Most confident mistakes", "Confusions", "Training",
+    ]  # fmt: skip
+    assert "logits are divided" not in page.text
+
+
+def test_hostile_names_of_findings_stay_text(tmp_path: Path) -> None:
+    evil = '"><img src=x onerror=alert(1)>'
+    verdict = make_verdict()
+    rows = tuple(replace(row, title=evil) for row in verdict.rows)
+    classes = tuple(replace(row, name=evil) for row in verdict.classes)
+    verdict = replace(verdict, rows=rows, classes=classes, sentences=(evil, evil), advice=evil)
+    run = findings(tmp_path / "run", verdict=verdict)
+    about = json.loads((run / "config.json").read_text())
+    about["data"]["classes"] = [evil, f"b{evil}", f"c{evil}"]
+    (run / "config.json").write_text(json.dumps(about))
+    write_unlabeled(run, [[0.2, 0.7, 0.1]], np.zeros((1, 1, 4, 4), np.uint8), [f"x/{evil}"])
+    page = report(run)
+    assert all("onerror" not in a for _, a in page.elements)
+    assert [a["src"][:10] for a in page.of("img")] == ["data:image"]
+    assert page.of("img")[0]["alt"].startswith(f"x/{evil}: predicted b{evil}")
+    assert page.headings("h1") == [evil]
+    assert page.tables["models"][2][0] == f"{evil} chosen"
+    assert page.tables["classes"][1][0] == evil

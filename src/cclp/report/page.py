@@ -1,5 +1,6 @@
 """The page of one or several runs, put together by a template."""
 
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,17 @@ from markupsafe import Markup
 
 from cclp.methods import method_parts
 from cclp.report.charts import shorten
+from cclp.report.samples import mistakes_section, unlabeled_section
 from cclp.report.sections import (
     confusion_section,
     embedding_section,
     error_chart,
     loss_section,
-    mistakes_section,
     overlay,
     pace_section,
 )
 from cclp.report.summary import flat, headline, ingredients, minutes, num_labels, outcome, percent
+from cclp.report.verdict import class_section, verdict_section
 from cclp.runs.record import RunRecord, read_record
 
 GENERATOR = '<meta name="generator" content="cclp report">'
@@ -76,7 +78,7 @@ def render(template: str, *, colours: int = 0, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["shorten"] = shorten
+    environment.filters |= {"shorten": shorten, "breakable": _breakable}
     return environment.get_template(template).render(
         generator=Markup(GENERATOR),
         style=Markup(here.joinpath("style.css").read_text("utf-8")),
@@ -84,6 +86,11 @@ def render(template: str, *, colours: int = 0, **values: Any) -> str:
         colours=Markup(_colours(colours)),
         **values,
     )
+
+
+def _breakable(name: str) -> Markup:
+    """A name that may be broken after a slash or a plus."""
+    return Markup("<wbr>").join(re.split("(?<=[/+])", name))
 
 
 def is_report(path: Path) -> bool:
@@ -132,6 +139,10 @@ def _view(run: RunRecord, name: str, number: int) -> dict[str, Any]:
         "unfinished": None if result else f"step {run.step:,} of {steps:,}",
         "verified": run.verified,
         "row": _row(run),
+        "verdict": verdict_section(run.verdict) if run.verdict else None,
+        "classes": class_section(run),
+        "unlabeled": unlabeled_section(run),
+        "cross_validated": run.evaluated_on == "cross_validated",
         "facts": outcome(run),
         "ingredients": ingredients(run),
         "error_chart": error_chart([(run, "error", f"k{number}")]),
@@ -139,7 +150,7 @@ def _view(run: RunRecord, name: str, number: int) -> dict[str, Any]:
         "pace": pace_section(run),
         "embedding": embedding_section(run),
         "confusion": confusion_section(run.predictions, run.classes) if run.predictions else None,
-        "mistakes": mistakes_section(run) if run.predictions else None,
+        "mistakes": mistakes_section(run),
         "has_graph": "cclp" in method_parts(config.method),
         "health": _health(run),
         "config": flat(config.to_json()),
@@ -151,7 +162,10 @@ def _view(run: RunRecord, name: str, number: int) -> dict[str, Any]:
 def _row(run: RunRecord) -> dict[str, str]:
     """Of the table that compares runs."""
     config, result = run.config, run.result
-    count = result.num_samples if result else 0
+    count, error = result.num_samples if result else 0, run.error
+    cross_validated = run.evaluated_on == "cross_validated"
+    if cross_validated and error is None and run.verdict is not None:
+        error = run.verdict.row(run.verdict.chosen).error
     return {
         "data": run.data,
         "method": config.method,
@@ -159,7 +173,8 @@ def _row(run: RunRecord) -> dict[str, str]:
         "steps": f"{config.recipe.max_steps:,}",
         "labels": num_labels(run),
         "seed": str(config.seed),
-        "error": "not measured" if run.error is None else percent(run.error, count),
+        "error": "not measured" if error is None else percent(error, count),
+        "remark": "cross-validated" if cross_validated else "",
         "minutes": minutes(result.seconds) if result else "–",
     }
 

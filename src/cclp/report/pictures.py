@@ -15,7 +15,7 @@ from cclp.runs.arrays import Embedding, Floats
 
 PICTURE, MARGIN = 1000, 25
 NAMED = 25  # classes at most that are named in the picture
-LARGEST_IMAGE = 96  # pixels a side: 24 images of it are less than a megabyte
+LARGEST_IMAGE = 96  # pixels a side: a hundred images of it are about two megabytes
 
 
 def point_shapes(half: int) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from cclp.report.charts import Series, line_chart, shorten
-from cclp.report.pictures import embedding_picture, png
+from cclp.report.pictures import embedding_picture
 from cclp.runs.arrays import Predictions
 from cclp.runs.record import RunRecord
 
@@ -153,24 +153,3 @@ def confusion_section(predictions: Predictions, classes: list[str]) -> dict[str,
         "samples": len(y),
         "wrong": int(wrong.sum()),
     }
-
-
-def mistakes_section(run: RunRecord) -> dict[str, Any]:
-    """The most confident mistakes, with their images if they are images."""
-    predictions = run.predictions
-    assert predictions is not None
-    found = []
-    for k, index in enumerate(predictions.mistakes):
-        y, predicted = int(predictions.y[index]), int(predictions.predicted[index])
-        found.append(
-            {
-                "name": predictions.names[k],
-                "truth": run.classes[y] if y >= 0 else "unknown",
-                "predicted": run.classes[predicted],
-                "probability": f"{100 * predictions.probability[index]:.1f} %",
-                "image": None
-                if predictions.images is None
-                else png(predictions.images[k], run.white),
-            }
-        )
-    return {"images": predictions.images is not None, "all": found}

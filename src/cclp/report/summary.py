@@ -12,7 +12,11 @@ from cclp.selection.verdict import interval
 from cclp.training.config import Config
 from cclp.training.recipe import Recipe
 
-SAMPLES = {"test": "test samples", "held_out": "held-out training samples"}  # by evaluated_on
+SAMPLES = {  # by evaluated_on
+    "test": "test samples",
+    "held_out": "held-out training samples",
+    "cross_validated": "labels, each predicted by a model that had not seen it",
+}
 
 PSEUDO_LABELS = {  # by what the run decided
     "known": "not needed: all labels are known",
@@ -37,7 +41,8 @@ def headline(run: RunRecord) -> tuple[str, str]:
     if run.error is None:
         return what, "unfinished" if result is None else "the error was not measured"
     if result is not None:
-        return what, f"{_error(run)} (last iterate)"
+        last = "" if run.evaluated_on == "cross_validated" else " (last iterate)"
+        return what, f"{_error(run)}{last}"
     at = curve(run, "error").x[-1]
     return what, f"unfinished, {_error(run)} at step {at:,.0f} of {config.recipe.max_steps:,}"
 
@@ -61,7 +66,7 @@ def outcome(run: RunRecord) -> list[Fact]:
     facts = []
     if run.error is not None:
         count = result.num_samples if result else 0
-        low, high = interval(run.error, count) if count else (0.0, 1.0)
+        low, high = _error_interval(run, run.error, count) if count else (0.0, 1.0)
         remark = f"95 % interval {percent(low, count)} to {percent(high, count)}"
         facts.append(Fact("Error", percent(run.error, count), remark if count else ""))
     facts.append(Fact("Labels", f"{result.num_labels:,}" if result else num_labels(run)))
@@ -76,6 +81,14 @@ def outcome(run: RunRecord) -> list[Fact]:
     device = run.environment.get("machine", {}).get("device", run.config.accelerator)
     facts.append(Fact("Device", str(device), f"precision {run.config.precision}"))
     return facts
+
+
+def _error_interval(run: RunRecord, error: float, count: int) -> tuple[float, float]:
+    """Of 95 %: that of the verdict where the error is the verdict's."""
+    if run.verdict is not None and run.evaluated_on == "cross_validated":
+        row = run.verdict.row(run.verdict.chosen)
+        return row.low, row.high
+    return interval(error, count)
 
 
 def ingredients(run: RunRecord) -> list[Fact]:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from cclp.data.npz import read_npz
 
 FRAMES = 40  # of an embedding at most: more make the page heavy and show no more
+UNLABELED = 20_000  # predictions at most in unlabeled.npz
+DOUBTFUL = 48  # of them are shown first
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -67,8 +69,8 @@ class Unlabeled:
         index: of them in the training set, (N,).
         predicted, second: the most probable class and the next one, (N,).
         probability: of the most probable class, (N,).
-        shown: positions among the N, (K,): the most doubtful ones, most doubtful first, and after
-            them the most certain ones of each class.
+        shown: positions among the N, (K,): the 48 most doubtful ones, most doubtful first, and
+            after them the most certain ones of each class.
         names: of those, K of them.
         images: of those, (K, 1 or 3, H, W); None if they are no images.
     """

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cclp.data.splits import Indices, Split
+from cclp.runs.arrays import DOUBTFUL, UNLABELED
 from cclp.training.evaluation import EvaluationSet, Outputs
 
 _POINTS, _LABELED_POINTS = 1000, 100  # more marks would hide the picture
 _MISTAKES = 24
-UNLABELED = 20_000  # predictions at most in unlabeled.npz
-DOUBTFUL = 48
 _CERTAIN, _ALL_CERTAIN = 4, 100  # of each class, and of all together
 
 
