@@ -124,7 +124,7 @@ def train(
         if not fixed_steps and len(data.spec.shape) == 1 and config.recipe.name == "fast":
             config = replace(config, recipe=sized(config.recipe, len(data.train_y)))
         selection = None
-        begun = time.monotonic()
+        clock = time.monotonic()
         with own_randomness():
             if time_limit is not None:
                 share = TRAINING_SHARE if auto else 1.0
@@ -133,7 +133,7 @@ def train(
                 limit = None if time_limit is None else (1 - TRAINING_SHARE) * time_limit
                 config, selection = select_model(config, data, report, limit)
             if time_limit is not None and auto:
-                left = time_limit - (time.monotonic() - begun)
+                left = time_limit - (time.monotonic() - clock)
                 config = plan_steps(config, data, report, left)
         config = with_held_out(config, data)
         verdict = None if selection is None else selection.verdict
