@@ -334,6 +334,7 @@ def test_a_cross_validated_result(tmp_path: Path) -> None:
         ("rows", {"f1": None}, "f1 must be a number"),
         ("rows", {"seconds": -1}, "seconds must be at least 0"),
         ("rows", {"title": 3}, "name and title must be strings"),
+        ("rows", {"tested": "all"}, "tested must be an integer"),
         ("rows", {"more": 3}, "unexpected keyword"),
         ("classes", {"name": None}, "name of a class must be a string"),
         ("classes", {"labels": 10**400}, "int too large"),

@@ -596,6 +596,17 @@ def test_the_verdict_comes_first(tmp_path: Path) -> None:
     assert ["Error", "15.0 %95 % interval 7.0 % to 29.0 %"] in page.terms  # the verdict's
 
 
+def test_a_model_that_was_stopped_is_marked(tmp_path: Path) -> None:
+    logistic, cclp, majority = make_verdict().rows
+    verdict = make_verdict(rows=(logistic, replace(cclp, tested=24), majority))
+    page = report(findings(tmp_path / "run", verdict=verdict))
+    assert [row[0] for row in page.tables["models"][1:]] == [
+        "logistic regression not by cclp train",
+        "cclp (recipe fast) chosen on 24 labels",
+        "most frequent class baseline",
+    ]
+
+
 def test_bars_stand_where_their_values_are(tmp_path: Path) -> None:
     """From 0 to 30 %: the interval, its value in the middle of a mark, the chosen model's error."""
     page = report(findings(tmp_path / "run"))

@@ -22,7 +22,7 @@ def verdict_section(verdict: Verdict) -> dict[str, Any]:
         {
             "title": row.title,
             "chosen": row is chosen,
-            "remark": _remark(row, chosen),
+            "remarks": _remarks(row, chosen, verdict.tested),
             "error": percent(row.error, verdict.tested),
             "interval": _interval(row.low, row.high, verdict.tested),
             "bar": range_bar((row.low, row.error, row.high), most, chosen.error),
@@ -132,14 +132,16 @@ def _interval(low: float, high: float, count: int) -> str:
     return f"{percent(low, count).removesuffix(' %')} – {percent(high, count)}"
 
 
-def _remark(row: Row, chosen: Row) -> str | None:
+def _remarks(row: Row, chosen: Row, tested: int) -> list[str]:
     """What sets a model apart."""
-    if row is chosen:
-        return "chosen"
-    if row.name == BASELINE:
-        return "baseline"
     better = not row.trainable and row.error < chosen.error
-    return "not by cclp train" if better else None
+    found = {
+        "chosen": row is chosen,
+        "baseline": row.name == BASELINE,
+        "not by cclp train": better and row.name != BASELINE,
+        f"on {row.tested:,} labels": row.tested != tested,
+    }
+    return [remark for remark, applies in found.items() if applies]
 
 
 def _why_not(row: ClassRow) -> str:

@@ -25,6 +25,7 @@ def _check_row(row: Row) -> None:
     for name in ("error", "low", "high", "balanced_error", "f1"):
         check_number(name, getattr(row, name), least=0, most=1)
     check_number("seconds", row.seconds, least=0)
+    check_integer("tested", row.tested, least=0)
     if not (isinstance(row.name, str) and isinstance(row.title, str)):
         raise TypeError(f"name and title must be strings, got {row.name!r:.40}, {row.title!r:.40}")
 
