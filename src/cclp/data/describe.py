@@ -15,11 +15,11 @@ def describe(data: Dataset) -> str:
         >>> x, y = np.zeros((6, 2)), np.array([0, 0, 1, -1, -1, -1])
         >>> spec = InputSpec(("cell", "debris"), (2,), None)
         >>> describe(Dataset("wells", spec, x, y, x[:2], y[:2]))
-        'wells: 2 classes: cell 2, debris 1; 3 unlabeled; 2 features; test set 2'
+        'wells: 2 classes: cell (2), debris (1); 3 unlabeled; 2 features; test set 2'
     """
     counts = np.bincount(data.train_y[data.train_y >= 0], minlength=data.num_classes)
     if data.num_classes <= MOST_NAMED:
-        names = ", ".join(f"{n} {c:,}" for n, c in zip(data.spec.classes, counts, strict=True))
+        names = ", ".join(f"{n} ({c:,})" for n, c in zip(data.spec.classes, counts, strict=True))
         classes = f"{data.num_classes} classes: {names}"
     else:
         low, high = int(counts.min()), int(counts.max())

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = ["Stopped", "resume", "train"]
 
 TRAINING_SHARE = 0.6  # of a time limit; the rest is for the comparison of models
+SAFE_SHARE = 0.85  # of the time that is left: steps are timed by a few of them
 
 
 def train(
@@ -127,14 +128,14 @@ def train(
         clock = time.monotonic()
         with own_randomness():
             if time_limit is not None:
-                share = TRAINING_SHARE if auto else 1.0
+                share = TRAINING_SHARE if auto else SAFE_SHARE
                 config = plan_steps(config, data, report, time_limit, share)
             if auto and fabric.world_size == 1:
                 limit = None if time_limit is None else (1 - TRAINING_SHARE) * time_limit
                 config, selection = select_model(config, data, report, limit)
             if time_limit is not None and auto:
                 left = time_limit - (time.monotonic() - clock)
-                config = plan_steps(config, data, report, left)
+                config = plan_steps(config, data, report, left, SAFE_SHARE)
         config = with_held_out(config, data)
         verdict = None if selection is None else selection.verdict
         with own_randomness():

@@ -54,7 +54,7 @@ def candidates(
     method = recipe.method
     found = [
         Candidate(method, _title(method), method, recipe, settings),
-        Candidate("supervised", "the net, labels only", "supervised", recipe, {}),
+        Candidate("supervised", "the same net, labels only", "supervised", recipe, {}),
     ]
     if images or recipe.net != "mlp":
         return found
@@ -220,18 +220,19 @@ def _sentences(
         sure = is_better(predicted[chosen], predicted[best.name], y)
         perhaps = "" if sure else ", though the difference may be chance"
         said.append(
-            f"Unlabeled data helps here: {best.title} from labels alone makes {best.error:.0%} "
-            f"errors, {mine.title} {mine.error:.0%}{perhaps}."
+            f"Unlabeled data helps here: {best.error:.0%} errors from labels alone ({best.title}), "
+            f"{mine.error:.0%} with it ({mine.title}){perhaps}."
         )
     elif uses_unlabeled:
         said.append(
-            f"{mine.title} is used ({mine.error:.0%} errors); with so few labels "
-            f"cross-validation cannot tell it from {best.title} ({best.error:.0%})."
+            f"Cross-validation over so few labels cannot tell whether unlabeled data helps: "
+            f"{mine.error:.0%} errors with it ({mine.title}), {best.error:.0%} without "
+            f"({best.title}). It is used, as it usually helps."
         )
     else:
         said.append(
-            f"Unlabeled data does not help here: {mine.title} from labels alone is as good as "
-            f"anything that uses it ({mine.error:.0%} errors); it is used."
+            f"Unlabeled data does not help here: {mine.title} is as good as anything that uses it "
+            f"({mine.error:.0%} errors), and is used."
         )
     said.append(
         f"Expect {mine.low:.0%} to {mine.high:.0%} errors on new samples like the labeled ones "
