@@ -13,12 +13,12 @@ from cclp.pseudo_labels.committee import (
     SelfTrainedLDA,
     SelfTrainedSVC,
     committee_weights,
-    log_evidence,
     out_of_fold,
     settle,
     teach,
     vote,
 )
+from cclp.pseudo_labels.evidence import log_evidence
 from cclp.pseudo_labels.labeler import Labeler
 from cclp.pseudo_labels.leave_one_out import LeftOut
 from cclp.pseudo_labels.schedule import PseudoLabelSchedule

@@ -173,23 +173,30 @@ def test_own_folder_from_training_to_report(
     arguments = ["train", str(photos), "--image-size", "8", "--out", str(run), *FAST]
     assert call(*arguments) == 0
     printed = capsys.readouterr().out
-    assert "on 4 samples (held-out training set), cclp+graph_pseudo_label, 16 labels, 4" in printed
+    assert "(cross-validation over the labels), cclp+graph_pseudo_label, 20 labels, 4" in printed
     about = json.loads((run / "config.json").read_text())
     assert about["command"].startswith(f"cclp train {photos} --image-size 8 --out")
     assert about["data"]["classes"] == ["dark", "light"]
     assert about["data"]["verified"] is None
-    assert about["config"]["held_out"] == 4
+    assert about["config"]["held_out"] == 0
     assert about["config"]["recipe"]["net"] == "small"
 
     assert call("evaluate", str(run), "--quiet") == 0
-    assert "on 4 samples (photos, held-out training set)" in capsys.readouterr().out
+    assert "on 20 samples (photos, cross-validation over the labels)" in capsys.readouterr().out
     assert call("evaluate", str(run), str(photos), "--quiet") == 0
     assert "on 20 samples (photos, labeled samples)" in capsys.readouterr().out
 
     assert call("predict", str(run), str(photos / "unlabeled"), "--out", str(table)) == 0
     assert capsys.readouterr().out == f"10 predictions: {table}\n"
     rows = read(table)
-    assert list(rows[0]) == ["file", "row", "class", "probability"]
+    assert list(rows[0]) == ["file", "row", "class", "probability", "P(dark)", "P(light)"]
+    for row in rows:
+        each = [float(row[f"P({name})"]) for name in ("dark", "light")]
+        assert abs(sum(each) - 1) < 2e-4
+        assert row["probability"] == row[f"P({row['class']})"] == f"{max(each):.4f}"
+    assert call("predict", str(run), str(photos / "unlabeled"), "--by-doubt") == 0
+    doubt = [row["probability"] for row in csv.DictReader(capsys.readouterr().out.splitlines())]
+    assert doubt == sorted(row["probability"] for row in rows)
     assert rows[0]["file"] == str(photos / "unlabeled" / "0.png")
     assert {row["class"] for row in rows} <= {"dark", "light"}
     assert all(0.5 <= float(row["probability"]) <= 1 for row in rows)
@@ -200,7 +207,9 @@ def test_own_folder_from_training_to_report(
     assert call("predict", str(run), str(photos), "--out", str(tmp_path / "no" / "p.csv")) == 2
     assert f"there is no folder {tmp_path}/no" in capsys.readouterr().err
     assert call("predict", str(run), str(photos / "dark" / "0.jpg")) == 0
-    assert capsys.readouterr().out.startswith(f"file,row,class,probability\n{photos}/dark/0.jpg,,")
+    header, line = capsys.readouterr().out.splitlines()
+    assert header == "file,row,class,probability,P(dark),P(light)"
+    assert line.startswith(f"{photos}/dark/0.jpg,,")
 
     for _ in range(2):  # made again, it replaces itself
         assert call("report", str(run)) == 0
@@ -236,7 +245,7 @@ def test_tables_and_arrays_from_training_to_prediction(
     run = tmp_path / "run"
     arguments = ["train", str(tmp_path / "t.csv"), "--target", "kind", "--out", str(run), *FAST]
     assert call(*arguments) == 0
-    assert "on 4 samples (held-out training set), cclp, 16 labels" in capsys.readouterr().out
+    assert "on 20 samples (cross-validation over the labels)," in capsys.readouterr().out
     (tmp_path / "new.csv").write_text("colour,amount\nred,0\nblue,6\nviolet,\n")
     assert call("predict", str(run), str(tmp_path / "new.csv"), "--out", str(tmp_path / "p")) == 0
     rows = read(tmp_path / "p")
@@ -261,6 +270,7 @@ def test_nothing_to_measure_on(tmp_path: Path, capsys: pytest.CaptureFixture[str
     own_table(tmp_path / "t.csv")
     run = tmp_path / "run"
     arguments = ["train", str(tmp_path / "t.csv"), "--target", "kind", "--held-out", "0"]
+    arguments += ["--method", "cclp"]
     assert call(*arguments, "--out", str(run), *FAST) == 0
     assert capsys.readouterr().out.startswith("error not measured, cclp, 20 labels, 4 steps")
     assert json.loads((run / "result.json").read_text())["error"] is None
@@ -394,7 +404,8 @@ def test_evaluation_wants_the_data_the_run_began_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, run = own_folder(tmp_path / "photos"), tmp_path / "run"
-    assert call("train", str(data), "--image-size", "8", "--out", str(run), *FAST) == 0
+    options = ["--image-size", "8", "--method", "cclp+graph_pseudo_label", *FAST]
+    assert call("train", str(data), "--out", str(run), *options) == 0
     expected = evaluate(run).error
     moved = data.rename(tmp_path / "moved")
     with pytest.raises(ValueError, match=r"photos is not there: if it has moved, add --data-dir"):

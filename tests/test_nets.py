@@ -126,7 +126,7 @@ IMAGE_NETS = {
 
 
 def test_all_names_are_tested() -> None:
-    assert set(NETS) == {*IMAGE_NETS, "mlp"}
+    assert set(NETS) == {*IMAGE_NETS, "mlp", "linear"}
 
 
 @pytest.mark.parametrize("name", IMAGE_NETS)
@@ -199,3 +199,11 @@ def test_names_are_loaded_when_they_are_used() -> None:
         assert getattr(cclp.nets, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = cclp.nets.nonsense
+
+
+def test_a_linear_net_begins_at_zero_and_embeds_its_inputs() -> None:
+    net = make_net("linear", (4,), 3)
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(net.features(x), x)
+    torch.testing.assert_close(net(x), torch.zeros(5, 3))
+    assert sum(p.numel() for p in net.parameters()) == 4 * 3 + 3

@@ -300,7 +300,7 @@ def test_stopped_in_two_processes_and_resumed(
     os.kill(pid, signal.SIGTERM)  # process 0 only
     ended = forks.wait(pid)
     assert ended.code == 128 + signal.SIGTERM, ended.said
-    assert "cclp train --resume run\n" in ended.said
+    assert "cclp train --resume run --method cclp+mine:Breaks\n" in ended.said
     assert not (tmp_path / "run" / "result.json").exists()
 
     monkeypatch.setenv("WORLD_SIZE", "3")

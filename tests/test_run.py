@@ -467,7 +467,7 @@ def test_cclp_is_the_papers_method_under_the_fast_recipe_too(tmp_path: Path) -> 
     assert result["method"] == "cclp"
     assert not any(result["decisions"].values())
     assert "pseudo_labels" not in last_tensors(tmp_path / "cclp")
-    assert messages.infos == []
+    assert not any("seudo" in text or "arm-up" in text for text in messages.infos)
     plain = replace(config.recipe, settings={"cclp": {"weight": 0.1}}, method="cclp")
     train(replace(config, recipe=plain), tmp_path / "plain")
     mine, other = last_tensors(tmp_path / "cclp"), last_tensors(tmp_path / "plain")

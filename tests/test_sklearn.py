@@ -378,7 +378,7 @@ def test_bad_labels(y: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"net": "resnet"}, "net must be one of 'mlp', 'cnn', got 'resnet'"),
+        ({"net": "resnet"}, "net must be one of 'mlp', 'cnn', 'linear', got 'resnet'"),
         ({"net": lambda shape, classes: 3}, "must take .shape, num_classes. and give"),
         ({"net": "cnn"}, "net='cnn' needs image_shape"),
         ({"image_shape": (2, 2)}, r"image_shape must be .* of the 5 features, got \(2, 2\)"),

@@ -19,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
 from cclp.progress import Reporter
+from cclp.pseudo_labels.evidence import log_evidence
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut
 
 FEW_LABELS = 7.0  # of each class: with so many the graph is trusted as the classifiers together
@@ -356,29 +357,6 @@ def out_of_fold(
             found[~rest] = make().fit(x[rest], y[rest]).predict(x[~rest])
         done(1)
     return found
-
-
-def log_evidence(correct: NDArray[np.bool_], y: Classes, shares: Floats) -> float:
-    """Log-likelihood of left-out labels under a teacher that is right as often as it was.
-
-    Classes count by their shares: with few labels of a large one, the whole counts as few (as many
-    as would give the accuracy among all samples the same variance).
-
-    Args:
-        correct: whether each tested label was predicted right, (T,).
-        y: their classes, (T,).
-        shares: of all classes, (C,).
-    """
-    classes, counts = np.unique(y, return_counts=True)
-    if not len(classes):
-        return 0.0
-    size, num_classes = shares[classes] / shares[classes].sum(), len(shares)
-    tested = 1 / (size**2 / counts).sum()
-    wrong = tested * size @ [1 - correct[y == c].mean() for c in classes]
-    # Laplace's estimate; who is worse than chance is not believed to know what is false
-    rate = min((wrong + 1) / (tested + 2), 1 - 1 / num_classes)
-    right = (tested - wrong) * np.log(1 - rate)
-    return float(right + wrong * np.log(rate / (num_classes - 1)))
 
 
 def committee_weights(

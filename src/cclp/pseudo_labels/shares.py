@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cclp.pseudo_labels.propagation import Propagation
 
 SMALLEST = 0.1  # of an equal share
+ROUNDS = 2
 
 
 def estimate_shares(equal: "Propagation") -> Floats:
@@ -23,7 +24,8 @@ def estimate_shares(equal: "Propagation") -> Floats:
     All labels of a class together are one unit of what is spread, however many they are. Where
     every sample then goes to the class that it has most of, the counts are an estimate. It is drawn
     towards equal shares by how often the graph is wrong about left-out labels (as Stein's estimator
-    does with a known noise): equal shares stay where the difference may be mistakes.
+    does with a known noise): equal shares stay where the difference may be mistakes. Where they do
+    not, the counts of what is propagated with these shares are the next estimate, twice.
 
     Args:
         equal: labels on a graph, with equal shares.
@@ -35,11 +37,26 @@ def estimate_shares(equal: "Propagation") -> Floats:
     counts = np.bincount(equal.y[equal.y >= 0], minlength=equal.num_classes)
     units = F.toarray() / np.maximum(counts, 1)
     reached = units.any(1)[equal.place]
-    found = units.argmax(1)[equal.place][reached]
-    estimate = np.bincount(found, minlength=equal.num_classes) / max(1, len(found))
-    wrong = balanced_error(left_out.correct, equal.y[left_out.samples])
+    most = units.argmax(1)[equal.place][reached]
+    estimate = np.bincount(most, minlength=equal.num_classes) / max(1, len(most))
+    found = _drawn(estimate, equal)
+    for _ in range(ROUNDS):
+        if np.array_equal(found, shares):
+            break
+        again = equal.with_shares(found)
+        classes = again.classes().argmax(1)[equal.place]
+        found = _drawn(np.bincount(classes, minlength=len(shares)) / len(classes), again)
+    return found
+
+
+def _drawn(estimate: Floats, tested: "Propagation") -> Floats:
+    """An estimate, drawn towards equal shares by the mistakes on left-out labels."""
+    shares, left_out = equal_shares(len(estimate)), tested.left_out
+    wrong = balanced_error(left_out.correct, tested.y[left_out.samples])
     kept = 1 - (wrong / max(distance(estimate, shares), 1e-9)) ** 2
-    drawn = shares + max(0.0, kept) * (estimate - shares)
+    if kept <= 0:
+        return shares
+    drawn = shares + kept * (estimate - shares)
     drawn = np.maximum(drawn, SMALLEST / len(drawn))
     return np.asarray(drawn / drawn.sum())
 

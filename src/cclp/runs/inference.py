@@ -20,7 +20,7 @@ from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import does_not_fit, load_checkpoint
 from cclp.runs.data import load_data, split_data
-from cclp.runs.record import read_config, read_verdict
+from cclp.runs.record import read_config, read_record, read_verdict
 from cclp.training.config import Config
 from cclp.training.evaluation import EvaluationSet, error_rate, evaluation_set, run_net
 from cclp.training.machine import make_fabric
@@ -160,12 +160,16 @@ def evaluate(
         ValueError: if run or data cannot be used, or do not fit together.
     """
     report = report or Reporter()
-    trained = open_run(out, net, report)
     if data is None:
         refuse_options(
             {"target": target, "skip_bad": skip_bad, "no_verify": not verify},
             "has no effect without DATA",
         )
+    trained = open_run(out, net, report)
+    if data is None:
+        recorded = _cross_validated(out)
+        if recorded is not None:
+            return recorded
         config = trained.config
         found = load_data(config, report, trained.fingerprint, data_dir, trained.spec)
         measured = evaluation_set(found, split_data(config, found))
@@ -180,12 +184,6 @@ def evaluate(
             report=report,
         )
         measured = evaluation_set(found, None) or _all_labels(found)
-    verdict = read_verdict(out) if data is None else None
-    if measured is None and verdict is not None:
-        raise ValueError(
-            f"{out} has no test set: its error, {verdict.row(verdict.chosen).error:.2%}, is "
-            "cross-validated over its labels. Name other labeled data to measure it on"
-        )
     if measured is None:
         raise ValueError(f"{data or out} has no labels to measure the error on: name labeled data")
     count = len(measured.index)
@@ -194,15 +192,33 @@ def evaluate(
             trained.fabric, trained.objective, measured.x, measured.index, advance
         ).logits
     classes = trained.spec.classes
-    pairs = measured.y * len(classes) + logits.argmax(1).numpy()
-    confusion = np.bincount(pairs, minlength=len(classes) ** 2).reshape(len(classes), -1)
     return Evaluation(
         found.name,
         measured.source,
         error_rate(logits, measured.y),
         classes,
-        confusion,
+        _confusion(measured.y, logits.argmax(1).numpy(), len(classes)),
         found.verified,
+    )
+
+
+def _confusion(
+    y: NDArray[np.int64], predicted: NDArray[np.int64], num_classes: int
+) -> NDArray[np.int64]:
+    pairs = y * num_classes + predicted
+    return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, -1)
+
+
+def _cross_validated(out: Path) -> Evaluation | None:
+    """What cross-validation has found, if that is how a run was measured."""
+    run = read_record(out)
+    if run.evaluated_on != "cross_validated" or run.predictions is None:
+        return None
+    y, predicted = run.predictions.y, run.predictions.predicted
+    confusion = _confusion(y, predicted, len(run.classes))
+    error = float((y != predicted).mean())
+    return Evaluation(
+        run.data, "cross_validated", error, tuple(run.classes), confusion, run.verified
     )
 
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from cclp.data.dataset import Dataset, InputSpec
 from cclp.methods import check_settings, method_parts
 from cclp.progress import Reporter
-from cclp.runs.auto import plan_steps, select_model, write_selection
 from cclp.runs.callbacks import digest_of_config
 from cclp.runs.checkpoint import load_checkpoint
 from cclp.runs.data import load_data, with_held_out
@@ -126,6 +125,8 @@ def train(
             config = replace(config, recipe=sized(config.recipe, len(data.train_y)))
         selection = None
         clock = time.monotonic()
+        if auto or time_limit is not None:
+            from cclp.runs.auto import plan_steps, select_model, write_selection  # scikit-learn
         with own_randomness():
             if time_limit is not None:
                 share = TRAINING_SHARE if auto else SAFE_SHARE

@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from cclp.data.splits import Indices
-from cclp.pseudo_labels.committee import log_evidence
+from cclp.pseudo_labels.evidence import log_evidence
 from cclp.selection.cross_validation import OutOfFold, clearly_worse, cross_validate
 from cclp.selection.problem import Candidate, Floats, Problem
 from cclp.selection.simple import TITLES
