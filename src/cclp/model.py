@@ -2,12 +2,13 @@
 
 import shutil
 import tempfile
+import weakref
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cclp.commands.train import is_auto, make_config
+from cclp.commands.train import is_auto, make_config, train
 from cclp.files import write_bytes
 from cclp.progress import Reporter, make_reporter
 from cclp.runs.data import check_data, load_data
@@ -58,12 +59,12 @@ def fit(
         "seed": seed,
         **options,
     }
-    try:
-        config, auto = make_config(**given), is_auto(**given)
-    except TypeError as error:
-        raise ValueError(f"there is no such option of cclp train: {error}") from None
-    kept = tempfile.TemporaryDirectory(prefix="cclp-") if out is None else None
-    run = Path(out) if out is not None else Path(kept.name if kept else "", "run")
+    known = {option.name for option in train.params}
+    for name in options:
+        if name not in known:
+            raise ValueError(f"there is no such option of cclp train: {name}")
+    config, auto = make_config(**given), is_auto(**given)
+    run = Path(tempfile.mkdtemp(prefix="cclp-"), "run") if out is None else Path(out)
     check_new(run)
     with make_reporter(quiet=False) if verbose else Reporter() as report:
         found = load_data(config, report)
@@ -73,7 +74,10 @@ def fit(
         line = f"cclp.fit({str(data)!r})"
         fixed = max_steps is not None
         start.train(config, run, report, command=line, data=found, auto=auto, fixed_steps=fixed)
-    return Model(run, kept)
+    model = Model(run)
+    if out is None:
+        weakref.finalize(model, shutil.rmtree, run.parent, ignore_errors=True)
+    return model
 
 
 class Model:
@@ -91,10 +95,8 @@ class Model:
         ValueError: if it is none.
     """
 
-    def __init__(
-        self, run: AnyPath, _kept: "tempfile.TemporaryDirectory[str] | None" = None
-    ) -> None:
-        self.run, self._kept = Path(run), _kept
+    def __init__(self, run: AnyPath) -> None:
+        self.run = Path(run)
         about, _ = read_config(self.run)
         self.classes: tuple[str, ...] = tuple(about["data"]["classes"])
         self.verdict: Verdict | None = read_verdict(self.run)
