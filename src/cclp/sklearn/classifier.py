@@ -14,7 +14,6 @@ from cclp.data.splits import Split
 from cclp.data.weights import LABELS, check_class_prior, class_shares, label_weights
 from cclp.progress import Reporter, make_reporter
 from cclp.selection.problem import Candidate, Problem
-from cclp.selection.select import select
 from cclp.sklearn.base import FLOATS
 from cclp.sklearn.parameters import (
     build_net,
@@ -321,6 +320,8 @@ class CCLPClassifier(Predictor):
             self.verdict_: dict[str, Any] | None = None
             self._temperature = 1.0
             if self.method == AUTO:
+                from cclp.selection.select import select  # loads much of scipy
+
                 selection = select(problem, recipe, settings)
                 candidate = selection.candidate
                 if selection.verdict is not None:
