@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.datasets import make_moons
+from sklearn.datasets import make_blobs, make_moons
 
 from cclp.data.load import load
 from cclp.pseudo_labels import components, neighbours, solvers
@@ -15,6 +15,7 @@ from cclp.pseudo_labels.components import are_reached, join_components
 from cclp.pseudo_labels.graph import LabelGraph, NeighbourGraph, distinct_rows
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.pseudo_labels.neighbours import Images, find_neighbours
+from cclp.pseudo_labels.shares import distance
 from cclp.pseudo_labels.solvers import affinity
 from tests.pseudo_labels import (
     dense_affinity,
@@ -322,3 +323,44 @@ def test_shifted_digits_find_each_other() -> None:
         return float((propagate(samples, few, 10).argmax(1) == y).mean())
 
     assert right(shifted) > right(shifted.reshape(count, -1)) + 0.1
+
+
+# --- shares of the classes ---
+
+
+def clouds(sizes: tuple[int, ...], each: int) -> tuple[Any, Any, Any]:
+    """Round clouds apart, their classes, and so many labels of each."""
+    X, truth = make_blobs(sizes, n_features=4, cluster_std=1.5, random_state=2)
+    y = np.full(len(truth), -1)
+    for c in range(len(sizes)):
+        y[np.flatnonzero(truth == c)[:each]] = c
+    return X, truth, y
+
+
+def test_shares_are_estimated_where_they_differ_from_equal_ones() -> None:
+    X, truth, y = clouds((500, 100, 30), 10)
+    graph = LabelGraph(X, y, 3)
+    true, equal = np.bincount(truth) / len(truth), np.full(3, 1 / 3)
+    assert distance(graph.shares, true) < 0.3 * distance(equal, true)
+    told = LabelGraph(X, y, 3, class_prior=equal)
+    wrong = [(g.propagate().argmax(1) != truth).mean() for g in (graph, told)]
+    assert wrong[0] < 0.5 * wrong[1]
+
+
+def test_equal_shares_stay_where_the_difference_may_be_mistakes() -> None:
+    X, _, y = clouds((200, 210, 190), 10)
+    np.testing.assert_array_equal(LabelGraph(X, y, 3).shares, np.full(3, 1 / 3))
+    noise = np.random.default_rng(0).normal(size=(300, 4))
+    labels = np.where(np.arange(300) < 30, np.arange(300) % 3, -1)
+    np.testing.assert_array_equal(LabelGraph(noise, labels, 3).shares, np.full(3, 1 / 3))
+    single = np.where(np.arange(600) % 200 == 0, np.arange(600) // 200, -1)
+    np.testing.assert_array_equal(LabelGraph(X, single, 3).shares, np.full(3, 1 / 3))
+
+
+def test_all_labels_of_a_class_together_are_one() -> None:
+    """36 labels of one class and 4 of the other: the shares are those of the samples."""
+    X, truth, y = clouds((200, 200), 36)
+    y[np.flatnonzero(truth == 1)[4:]] = -1
+    graph = LabelGraph(X, y, 2)
+    assert abs(graph.shares[0] - 0.5) < 0.05
+    assert (graph.propagate().argmax(1) == truth).mean() > 0.97

@@ -172,3 +172,18 @@ def test_decisions_are_plain_values() -> None:
     for wrong in ({"pseudo_labels": "perhaps"}, {"supervised_warmup": 2}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Decision.from_json({**Decision().to_json(), **wrong})
+
+
+def test_shares_that_are_far_from_the_samples_are_warned_of() -> None:
+    x, y = make_blobs([400, 40], n_features=4, random_state=0)
+    few = [*np.flatnonzero(y == 0)[:12], *np.flatnonzero(y == 1)[:12]]
+    split = Split(np.sort(few), np.arange(440), np.empty(0, np.int64))
+    said = {}
+    for prior in ((0.91, 0.09), (0.3, 0.7), None):
+        messages = Messages()
+        given = None if prior is None else np.array(prior)
+        Labeler(x, y, split, 2, PLAIN, class_prior=given, report=messages).start()
+        said[prior] = [text for text in messages.warnings if "class shares" in text]
+    assert said[0.91, 0.09] == said[None] == []
+    assert len(said[0.3, 0.7]) == 1
+    assert "has 30% as given and about 9" in said[0.3, 0.7][0]

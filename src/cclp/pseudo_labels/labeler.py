@@ -13,12 +13,15 @@ from cclp.progress import Reporter
 from cclp.pseudo_labels.graph import LabelGraph, NeighbourGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.pseudo_labels.schedule import Decision, Labels, PseudoLabelSchedule, Start
+from cclp.pseudo_labels.shares import distance
+from cclp.pseudo_labels.solvers import equal_shares
 
 if TYPE_CHECKING:
     from cclp.pseudo_labels.committee import Vote
 
 # From chance to always right: a committee knows what labels alone teach, so the net needs it.
 LEAST_OF_COMMITTEE = 0.1
+FAR = 0.15  # share of the samples that would have to change their class
 
 
 class Labeler:
@@ -72,6 +75,7 @@ class Labeler:
         if self.split.all_labeled:
             known = self._whole(np.eye(self.num_classes, dtype=np.float32)[self.y[self._seen]])
             return Start(known, Decision("known"))
+        self._warn_of_shares()
         labels = self.graph.propagate()
         accuracy = self.graph.leave_one_out()
         per_class = len(self.split.labeled) / self.num_classes
@@ -97,6 +101,20 @@ class Labeler:
             return Start(None, Decision("refused", **test))
         self.report.info(f"{guessed} are used: {_in_words(accuracy)}.")
         return Start(labels, Decision("used", **test))
+
+    def _warn_of_shares(self) -> None:
+        """Warn of shares that are given and far from what the graph shows, if it shows any."""
+        seen = self.graph.estimated_shares if self.class_prior is not None else None
+        if seen is None or np.array_equal(seen, equal_shares(self.num_classes)):
+            return
+        if distance(self.graph.shares, seen) > FAR:
+            c = int(np.abs(self.graph.shares - seen).argmax())
+            self.report.warn(
+                f"The class shares that were given are far from what the samples look like: one "
+                f"class has {self.graph.shares[c]:.0%} as given and about {seen[c]:.0%} as seen. "
+                "Wrong shares make wrong pseudo-labels: if you are not sure of them, leave them "
+                "out, and they are estimated."
+            )
 
     def _vote(self, labels: Labels) -> "Vote":
         from cclp.pseudo_labels.committee import vote  # loads much of scikit-learn
