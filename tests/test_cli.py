@@ -309,5 +309,6 @@ def test_the_options_are_these() -> None:
         "--image-size", "--keep", "--labeled-batch", "--learning-rate", "--max-steps", "--method",
         "--net", "--no-verify", "--num-labels", "--out", "--per-class", "--precision",
         "--pseudo-label-features", "--quiet", "--recipe", "--resume", "--seed", "--setting",
-        "--skip-bad", "--target", "--tensorboard", "--unlabeled-batch", "--weight", "data",
+        "--skip-bad", "--target", "--tensorboard", "--time-limit", "--unlabeled-batch",
+        "--weight", "data",
     ]  # fmt: skip

@@ -101,7 +101,8 @@ def test_ctrl_c_names_the_command_that_begins_or_resumes(forks: Forks, tmp_path:
     train += ["--method", "cclp+graph_pseudo_label", "--net", "mine:make"]
     ended = forks.run(*train, signal_at=(signal.SIGINT, 1, str(out)), **where)
     assert ended.code == 128 + signal.SIGINT
-    assert ended.said == ("cclp: stopped at once; nothing was begun; run the same command again\n")
+    kept = "comparisons of models that are done are kept"
+    assert ended.said == f"cclp: stopped at once; run the same command again; {kept}\n"
     ended = forks.run(*train, signal_at=(signal.SIGINT, 1, str(neighbours)), **where)
     assert ended.code == 128 + signal.SIGINT
     told, command = ended.said.split(": cclp ")

@@ -210,7 +210,7 @@ def test_pseudo_labels_have_the_shares_that_are_known() -> None:
     X, y, _, _ = rare(0, (10, 10))
     few, known = (
         LabelGraph(X, y, 2, class_prior=prior).propagate().argmax(1).mean()
-        for prior in (None, np.array([0.95, 0.05]))
+        for prior in (np.array([0.5, 0.5]), np.array([0.95, 0.05]))
     )
     assert abs(known - 0.05) < 0.03 < 0.1 < few
 
@@ -301,7 +301,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         ("--class-weight", "0=x", "got '0=x'"),
         ("--class-weight", "2=1", "class_weight has '2', but the classes are '0', '1'"),
         ("--class-weight", "0=-1", "class_weight of '0' must be at least 0"),
-        ("--class-prior", "balanced", "must be CLASS=SHARE"),
+        ("--class-prior", "balanced", "must be estimate|labels|equal|CLASS=SHARE"),
         ("--class-prior", "0=0.5,1=0.6", "class_prior must sum to 1, got 1.1"),
         ("--class-prior", "0=1", "class_prior must have a share of every class, got none of '1'"),
     ):

@@ -4,11 +4,12 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cclp.commands.train import is_auto, make_config, train
+from cclp.commands.train import announce, is_auto, make_config, train
 from cclp.files import write_bytes
 from cclp.progress import Reporter, make_reporter
 from cclp.runs.data import check_data, load_data
@@ -29,6 +30,7 @@ def fit(
     method: str = "auto",
     max_steps: int | None = None,
     seed: int = 0,
+    time_limit: float | None = None,
     out: AnyPath | None = None,
     verbose: bool = True,
     **options: Any,
@@ -41,9 +43,11 @@ def fit(
         method: "auto" compares models by cross-validation over the labels, and trains the best.
         max_steps: of training; None: as many as suit the data.
         seed: of everything random.
+        time_limit: in minutes; fewer steps are done if need be.
         out: run directory, which must not exist; None: a temporary one, gone with the model.
         verbose: whether to show progress, on standard error.
-        options: further ones of ``cclp train``, with underscores: ``image_size=64``.
+        options: further ones of ``cclp train``, with underscores: ``image_size=64``,
+            ``drop=["id"]``.
 
     Returns:
         The trained model.
@@ -59,24 +63,40 @@ def fit(
         "seed": seed,
         **options,
     }
-    known = {option.name for option in train.params}
+    known = {option.name for option in train.params} - {"resume", "quiet"}
     for name in options:
         if name not in known:
             raise ValueError(f"there is no such option of cclp train: {name}")
     config, auto = make_config(**given), is_auto(**given)
-    run = Path(tempfile.mkdtemp(prefix="cclp-"), "run") if out is None else Path(out)
-    check_new(run)
-    with make_reporter(quiet=False) if verbose else Reporter() as report:
-        found = load_data(config, report)
-        check_data(config, found)
-        from cclp.runs import start  # loads torch
+    if auto and config.held_out is None:
+        config = replace(config, held_out=0)
+    made = None if out is not None else Path(tempfile.mkdtemp(prefix="cclp-"))
+    run = Path(out) if made is None else made / "run"  # type: ignore[arg-type]
+    try:
+        check_new(run)
+        with make_reporter(quiet=False) if verbose else Reporter() as report:
+            found = load_data(config, report)
+            check_data(config, found)
+            announce(found, report)
+            from cclp.runs import start  # loads torch
 
-        line = f"cclp.fit({str(data)!r})"
-        fixed = max_steps is not None
-        start.train(config, run, report, command=line, data=found, auto=auto, fixed_steps=fixed)
-    model = Model(run)
-    if out is None:
-        weakref.finalize(model, shutil.rmtree, run.parent, ignore_errors=True)
+            start.train(
+                config,
+                run,
+                report,
+                command=f"cclp.fit({str(data)!r})",
+                data=found,
+                auto=auto,
+                fixed_steps=max_steps is not None,
+                time_limit=None if time_limit is None else 60 * time_limit,
+            )
+        model = Model(run, net=options.get("net"))
+    except BaseException:
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)
+        raise
+    if made is not None:
+        weakref.finalize(model, shutil.rmtree, made, ignore_errors=True)
     return model
 
 
@@ -85,6 +105,7 @@ class Model:
 
     Args:
         run: the run directory, of ``cclp train`` or :func:`fit`.
+        net: the user's own network named again, if the run has one.
 
     Attributes:
         run: the run directory.
@@ -95,8 +116,8 @@ class Model:
         ValueError: if it is none.
     """
 
-    def __init__(self, run: AnyPath) -> None:
-        self.run = Path(run)
+    def __init__(self, run: AnyPath, net: str | None = None) -> None:
+        self.run, self.net = Path(run), net
         about, _ = read_config(self.run)
         self.classes: tuple[str, ...] = tuple(about["data"]["classes"])
         self.verdict: Verdict | None = read_verdict(self.run)
@@ -110,7 +131,7 @@ class Model:
         from cclp.runs.inference import predict
 
         some = [paths] if isinstance(paths, str | PathLike) else paths
-        return list(predict(self.run, [Path(path) for path in some]))
+        return list(predict(self.run, [Path(path) for path in some], net=self.net))
 
     def report(self, path: AnyPath) -> Path:
         """Write an HTML page about the training.
@@ -146,7 +167,7 @@ class Model:
         """
         from cclp.runs.export import export
 
-        export(self.run, Path(path), "safetensors")
+        export(self.run, Path(path), "safetensors", self.net)
         return Path(path)
 
     def __repr__(self) -> str:

@@ -26,17 +26,17 @@ class Weight(click.ParamType):  # type: ignore[type-arg]
 
 
 class ClassValues(click.ParamType):  # type: ignore[type-arg]
-    """A number for each class, by name; or "balanced"."""
+    """A number for each class, by name; or a word."""
 
-    def __init__(self, balanced: bool) -> None:
-        self.balanced = balanced
-        self.name = "balanced|CLASS=W,…" if balanced else "CLASS=SHARE,…"
+    def __init__(self, *words: str, number: str) -> None:
+        self.words = words
+        self.name = "|".join([*words, f"CLASS={number},…"])
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | dict[str, float]:
-        if self.balanced and value == "balanced":
-            return "balanced"
+        if value in self.words:
+            return str(value)
         found: dict[str, float] = {}
         for pair in str(value).split(","):
             name, _, number = pair.rpartition("=")

@@ -36,6 +36,7 @@ from cclp.data.describe import describe, warnings_about
 from cclp.data.load import find_kind
 from cclp.data.published.catalog import CATALOG
 from cclp.data.splits import SOURCES
+from cclp.data.weights import PRIORS
 from cclp.methods import METHODS, file_name, method_parts
 from cclp.progress import Reporter, make_reporter
 from cclp.runs.data import check_data, load_data
@@ -103,16 +104,17 @@ RESUME_TAKES = ("data_dir", "net", "method")
 @setting_option
 @click.option(
     "--class-weight",
-    type=ClassValues(balanced=True),
+    type=ClassValues("balanced", number="W"),
     help="Of the cross entropy on labels, for classes of unequal size; 1 for those left out. "
     "balanced: in inverse proportion to the number of labels. Batches then hold the classes as the "
     "labels do.  [default: equal numbers of each class]",
 )
 @click.option(
     "--class-prior",
-    type=ClassValues(balanced=False),
-    help="Shares of the classes among all samples, if you know them; batches and "
-    "pseudo-labels then have these shares.  [default: equal numbers of each class]",
+    type=ClassValues(*PRIORS, number="SHARE"),
+    help="Shares of the classes among all samples, for pseudo-labels: as numbers if you know them "
+    "(batches then have them too), equal, as frequent as the labels, or estimated from the "
+    "samples.  [default: estimate]",
 )
 @click.option("--chain-steps", type=int, help="S of CCLP.  [default: the recipe's]")
 @path_option(
@@ -135,7 +137,8 @@ RESUME_TAKES = ("data_dir", "net", "method")
     "--held-out",
     type=int,
     help="Keep so many labeled samples from training and measure the error on them, not on the "
-    "test set: for choosing settings.  [default: 0; a fifth if there is no test set]",
+    "test set: for choosing settings.  [default: 0 with --method auto or a test set, else a fifth "
+    "of the labels]",
 )
 @choice_option("--precision", PRECISIONS, "auto", "auto: bf16 where the machine computes in it.")
 @choice_option("--accelerator", ACCELERATORS, "auto", "Where to train.")
@@ -168,10 +171,10 @@ def train(
 ) -> None:
     """Train a classifier on DATA from few labels, into a run directory.
 
-    DATA is published (see cclp data list) or your own: a folder with a sub-folder of images for
-    each class, and perhaps unlabeled/ and test/; an .npz with X, y (-1: unlabeled) and perhaps
-    X_test, y_test; an .npy with X, beside one with y; a table (.csv, .tsv, .parquet, .xlsx) with
-    a column of classes, empty where unlabeled.
+    DATA is published (see cclp data list) or your own: a folder or archive with a sub-folder of
+    images for each class, and perhaps unlabeled/ and test/, or with a labels.csv; an .npz with X,
+    y (-1: unlabeled) and perhaps X_test, y_test; an .npy with X, beside one with y; a table (.csv,
+    .tsv, .parquet, .xlsx) with a column of classes, empty where unlabeled.
 
     \b
     cclp train digits --num-labels 50
@@ -200,6 +203,8 @@ def train(
         if time_limit is not None and options["devices"] > 1:
             raise ValueError("--time-limit is for one device: give --max-steps")
         config, auto = make_config(**options), is_auto(**options)
+        if auto and config.held_out is None:
+            config = replace(config, held_out=0)  # all labels are judged by cross-validation
         out = out or Path("runs", _run_name(config))
         own = {"net": config.recipe.net, "method": config.method}
         again = {name: value for name, value in own.items() if is_user_code(value)}
@@ -249,7 +254,7 @@ def train(
 def _advice(run: Path, again: dict[str, Any]) -> str:
     """What to do after a stop: the options of ``again`` are to be named again."""
     if not (run / "config.json").exists():
-        return "nothing was begun; run the same command again"
+        return "run the same command again; comparisons of models that are done are kept"
     named = [
         part
         for name, value in again.items()
@@ -272,12 +277,16 @@ def _read_early(config: Config, out: Path | None, report: Reporter) -> Dataset |
     check_new(out)
     data = load_data(config, report)
     check_data(config, data)
-    if config.data in CATALOG:
-        return data
+    if config.data not in CATALOG:
+        announce(data, report)
+    return data
+
+
+def announce(data: Dataset, report: Reporter) -> None:
+    """Say what was read, and what a user should know before training."""
     report.info(describe(data))
     for warning in warnings_about(data):
         report.warn(warning)
-    return data
 
 
 def is_auto(

@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
 from cclp.progress import Reporter
-from cclp.pseudo_labels.evidence import log_evidence
+from cclp.pseudo_labels.evidence import log_evidence, some_of_each_class
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut
 
 FEW_LABELS = 7.0  # of each class: with so many the graph is trusted as the classifiers together
@@ -67,7 +67,7 @@ class Vote(NamedTuple):
 
 def balanced_svc(x: NDArray[Any], y: Classes) -> SVC:
     """An SVC of at most 1,000 samples in which every class counts the same."""
-    some = _some_of_each_class(y, MOST_SVC_SAMPLES)
+    some = some_of_each_class(y, MOST_SVC_SAMPLES)
     return SVC(class_weight="balanced").fit(x[some], y[some])
 
 
@@ -122,7 +122,7 @@ class SelfTrainedSVC:
         self.samples = _some(samples, MOST_SVC_SAMPLES)
 
     def fit(self, x: NDArray[Any], y: Classes) -> "SelfTrainedSVC":
-        some = _some_of_each_class(y, MOST_SVC_SAMPLES)
+        some = some_of_each_class(y, MOST_SVC_SAMPLES)
         x, y, self.model = x[some], y[some], balanced_svc(x, y)
         classes = self.model.classes_
         for taken in np.arange(1, SVC_ROUNDS + 1) / SVC_ROUNDS:
@@ -321,17 +321,7 @@ def teach(
 def taught_labels(y: Classes, num_classes: int) -> NDArray[np.intp]:
     """Labeled samples that the classifiers learn from: of many classes the discriminant alone."""
     most = MOST_VALUES_OF_MANY if num_classes > MANY_CLASSES else MOST_VALUES
-    return _some_of_each_class(y, most // num_classes)
-
-
-def _some_of_each_class(y: Classes, most: int) -> NDArray[np.intp]:
-    """Labeled samples: the first of every class, the second of every class, and so on."""
-    rng, rank = np.random.default_rng(0), np.full(len(y), len(y))
-    for c in np.unique(y[y >= 0]):
-        members = rng.permutation(np.flatnonzero(y == c))
-        rank[members] = np.arange(len(members))
-    order = np.argsort(rank, kind="stable")[: min(most, (y >= 0).sum())]
-    return np.sort(order)
+    return some_of_each_class(y, most // num_classes)
 
 
 def out_of_fold(

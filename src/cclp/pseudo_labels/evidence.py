@@ -1,4 +1,4 @@
-"""What left-out labels say about a teacher."""
+"""What left-out labels say about a teacher, and which labels teach."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,3 +28,13 @@ def log_evidence(correct: NDArray[np.bool_], y: Classes, shares: Floats) -> floa
     rate = min((wrong + 1) / (tested + 2), 1 - 1 / num_classes)
     right = (tested - wrong) * np.log(1 - rate)
     return float(right + wrong * np.log(rate / (num_classes - 1)))
+
+
+def some_of_each_class(y: Classes, most: int) -> NDArray[np.intp]:
+    """Labeled samples: the first of every class, the second of every class, and so on."""
+    rng, rank = np.random.default_rng(0), np.full(len(y), len(y))
+    for c in np.unique(y[y >= 0]):
+        members = rng.permutation(np.flatnonzero(y == c))
+        rank[members] = np.arange(len(members))
+    order = np.argsort(rank, kind="stable")[: min(most, (y >= 0).sum())]
+    return np.sort(order)

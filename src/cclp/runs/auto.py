@@ -41,6 +41,7 @@ def make_problem(config: Config, data: Dataset, report: Reporter) -> Problem:
         class_prior=lambda labeled: class_shares(
             config.class_prior, names, np.bincount(y[labeled], minlength=len(names))
         ),
+        key=f"{config.accelerator} {config.precision}",
         labeled_batch=config.labeled_batch,
         cache=cache_root() / "neighbours",
         report=report,
@@ -48,7 +49,11 @@ def make_problem(config: Config, data: Dataset, report: Reporter) -> Problem:
 
 
 def select_model(
-    config: Config, data: Dataset, report: Reporter, seconds: float | None = None
+    config: Config,
+    data: Dataset,
+    report: Reporter,
+    seconds: float | None = None,
+    training: float = 0.0,
 ) -> tuple[Config, Selection]:
     """The configuration of the model that suits the data, and why it does.
 
@@ -60,13 +65,14 @@ def select_model(
         data: to train on.
         report: shows progress, and the verdict.
         seconds: that cross-validation may take.
+        training: seconds of a training, if they are known.
     """
     if config.held_out is None:
         config = replace(config, held_out=0)
     cache = cache_root() / "selection" / data.fingerprint[:24]
     cache.mkdir(parents=True, exist_ok=True)
     problem = make_problem(config, data, report)
-    found = select(problem, config.recipe, config.method_settings, cache, seconds)
+    found = select(problem, config.recipe, config.method_settings, cache, seconds, training)
     chosen = found.candidate
     if found.verdict is not None:
         report.info(found.verdict.table())
@@ -75,7 +81,9 @@ def select_model(
         if found.verdict.advice is not None:
             report.warn(f"A simpler model is clearly better here:\n{found.verdict.advice}")
     else:
-        report.warn("No class has two labels: nothing can be measured, and no model compared.")
+        report.warn(
+            "Fewer than two classes have two labels: nothing can be measured, no models compared."
+        )
     parts = method_parts(chosen.method)
     settings = {name: values for name, values in config.settings.items() if name in parts}
     recipe = replace(chosen.recipe, method=chosen.method)
@@ -84,8 +92,8 @@ def select_model(
 
 def plan_steps(
     config: Config, data: Dataset, report: Reporter, seconds: float, share: float = 1.0
-) -> Config:
-    """The configuration with as many steps as fit into a time, and no more than it had.
+) -> tuple[Config, float]:
+    """The configuration with as many steps as fit into a time, and the seconds they take.
 
     Args:
         config: whose steps are timed, a few of them.
@@ -110,7 +118,7 @@ def plan_steps(
         report.warn(
             f"{FEWEST_STEPS} steps are the fewest that make sense: the time limit will be passed."
         )
-    return replace(config, recipe=replace(config.recipe, max_steps=steps))
+    return replace(config, recipe=replace(config.recipe, max_steps=steps)), steps * each
 
 
 def write_selection(out: Path, data: Dataset, found: Selection) -> None:

@@ -127,8 +127,10 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
 
 
 def calibrate(net: Net, temperature: float) -> None:
-    """Divide the logits of a network by a temperature, if its last layer is linear."""
-    last = list(net.classifier.modules())[-1]
+    """Divide the logits of a network by a temperature, if its last layer is plainly linear."""
+    last: nn.Module = net.classifier
+    while isinstance(last, nn.Sequential) and len(last):
+        last = last[-1]
     if isinstance(last, nn.Linear):
         with torch.no_grad():
             for parameter in last.parameters():

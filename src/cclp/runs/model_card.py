@@ -84,7 +84,10 @@ def _page(config: dict[str, Any]) -> str:
         scale += f" (pixels of the files from {low:g} to {high:g})"
     if config["error"] is not None:
         measured = f"the {SOURCES[config['evaluated_on']]}, {config['num_samples']} samples"
-        found = f"{config['error']:.2%} error on {measured}"
+        found = f"{config['error']:.2%} error on {measured}; one run, its last iterate"
+        if config["evaluated_on"] == "cross_validated":
+            found = f"{config['error']:.2%} error by {SOURCES['cross_validated']}, "
+            found += f"{config['num_samples']} of them"
     else:
         found = "not measured" if config["finished"] else "the training was not finished"
     versions = config["trained_with"]["versions"].items()
@@ -94,7 +97,7 @@ def _page(config: dict[str, Any]) -> str:
         "Classes": f"{len(spec['classes'])}: {classes}",
         "Input `x`": f"N x {shape} {kind}, float32{scale}; normalised inside",
         "Output": "`logits`, N x classes; `embedding`, N x features",
-        "Accuracy": f"{found}; one run, its last iterate",
+        "Accuracy": found,
         "Method": f"{_text(asked['method'])}, recipe {_text(recipe['name'])}, "
         f"{recipe['max_steps']:,} steps, seed {asked['seed']}",
         "Network": f"{_text(recipe['net'])}, {config['parameters']:,} parameters",

@@ -13,6 +13,7 @@
 ==================== ================================================================
 """
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -112,6 +113,7 @@ def train(
         report.warn(
             "Restarts by torchrun are likely to fail: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1."
         )
+    asked = config.to_json()  # before data decide about steps, method and labels held out
     check_settings(config.method, config.method_settings)  # before data are fetched
     fabric = _fabric(config)
     begun = _begun_before(out, config) if fabric.is_global_zero else None
@@ -124,26 +126,27 @@ def train(
         if not fixed_steps and len(data.spec.shape) == 1 and config.recipe.name == "fast":
             config = replace(config, recipe=sized(config.recipe, len(data.train_y)))
         selection = None
-        clock = time.monotonic()
+        clock, training = time.monotonic(), 0.0
         if auto or time_limit is not None:
             from cclp.runs.auto import plan_steps, select_model, write_selection  # scikit-learn
         with own_randomness():
             if time_limit is not None:
                 share = TRAINING_SHARE if auto else SAFE_SHARE
-                config = plan_steps(config, data, report, time_limit, share)
+                config, training = plan_steps(config, data, report, time_limit, share)
             if auto and fabric.world_size == 1:
                 limit = None if time_limit is None else (1 - TRAINING_SHARE) * time_limit
-                config, selection = select_model(config, data, report, limit)
+                config, selection = select_model(config, data, report, limit, training)
             if time_limit is not None and auto:
                 left = time_limit - (time.monotonic() - clock)
-                config = plan_steps(config, data, report, left, SAFE_SHARE)
+                config, _ = plan_steps(config, data, report, left, SAFE_SHARE)
         config = with_held_out(config, data)
         verdict = None if selection is None else selection.verdict
         with own_randomness():
             run = Run(fabric, out, config, data, report, verdict=verdict)
         run.check_same_everywhere()
         if fabric.is_global_zero:
-            create(out, {"command": command, **run.record(environment(device))})
+            about = {"command": command, "asked": asked, **run.record(environment(device))}
+            create(out, about)
             if selection is not None:
                 write_selection(out, data, selection)
         with _lock(fabric, out), own_randomness():
@@ -250,10 +253,17 @@ def _begun_before(out: Path, config: Config) -> dict[str, Any] | None:
         return None
     about, recorded = read_config(out)
     held_out = recorded.held_out if config.held_out is None else config.held_out
-    if recorded != replace(config, held_out=held_out):
+    if about.get("asked") != _as_read(config.to_json()) and recorded != replace(
+        config, held_out=held_out
+    ):
         check_new(out)  # it is not
     _check_version(out)
     return about
+
+
+def _as_read(content: Any) -> Any:
+    """Plain values as they are once they were written to a JSON file and read."""
+    return json.loads(json.dumps(content))
 
 
 def _check_version(out: Path) -> None:

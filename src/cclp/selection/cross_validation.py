@@ -4,7 +4,7 @@ import hashlib
 import io
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,11 +14,14 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
+from cclp import __version__
 from cclp.data.normalize import ZScore
 from cclp.data.npz import read_npz
 from cclp.data.splits import Indices, Split
 from cclp.files import write_bytes
+from cclp.methods import method_parts
 from cclp.progress import Reporter
+from cclp.pseudo_labels.evidence import some_of_each_class
 from cclp.pseudo_labels.schedule import PseudoLabelSchedule, Start
 from cclp.selection.problem import Candidate, Floats, Problem
 from cclp.selection.simple import LEAST, log_probabilities, simple_models
@@ -29,9 +32,12 @@ from cclp.training.callbacks import (
     pseudo_label_schedule,
 )
 from cclp.training.trainer import Trainer
+from cclp.user_code import is_user_code
 
 FOLDS, IMAGE_FOLDS = 5, 3
 IMAGE_STEPS = 0.25  # of a training, in each fold: nets on images take minutes
+FEWEST_STEPS = 0.05
+MOST_VALUES = 100_000  # labels times classes that simple models learn from: trees keep them all
 
 
 @dataclass
@@ -83,7 +89,11 @@ def make_folds(y: Indices, labeled: Indices, most: int, seed: int) -> list[Indic
 
 
 def cross_validate(
-    problem: Problem, candidates: Sequence[Candidate], cache: Path | None, seconds: float | None
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    cache: Path | None,
+    seconds: float | None,
+    training: float = 0.0,
 ) -> OutOfFold | None:
     """Predict every label by simple models and candidates that have not seen it.
 
@@ -92,16 +102,21 @@ def cross_validate(
         candidates: nets.
         cache: folder that keeps what is done, for the next time.
         seconds: that may be spent; once they are nearly over no fold is begun, but for the first.
+        training: seconds that a whole training of the first candidate takes, if that is known; if
+            it is too long for the first fold, nets get fewer steps.
 
     Returns:
-        None if no class has two labels.
+        None if fewer than two classes have two labels.
     """
     images = problem.x.ndim == 4
     steps = IMAGE_STEPS if images else 1.0
+    if seconds is not None and training > 0:  # the others take about as long together
+        steps = float(np.clip(seconds / (2 * training), FEWEST_STEPS, steps))
     folds = make_folds(
         problem.y, problem.split.labeled, IMAGE_FOLDS if images else FOLDS, problem.seed
     )
-    if len(folds) < 2:
+    tested = np.concatenate([*folds, np.empty(0, np.int64)]).astype(np.int64)
+    if len(folds) < 2 or len(np.unique(problem.y[tested])) < 2:
         return None
     found, begun = OutOfFold(folds[0][:0], steps), time.monotonic()
     with problem.report.work("Comparing models on held-back labels", len(folds)) as done:
@@ -121,7 +136,7 @@ def _one_fold(
     found: OutOfFold,
     cache: Path | None,
 ) -> None:
-    fold = _Fold(problem, hidden, found.steps, cache)
+    fold = _Fold(problem, hidden, found.steps, cache, {c.name for c in candidates})
     logits = fold.simple()
     for candidate in _still_in(candidates, found, problem.y):
         logits[candidate.name] = fold.net(candidate)
@@ -158,8 +173,15 @@ def clearly_worse(first: NDArray[np.bool_], second: NDArray[np.bool_], level: fl
 class _Fold:
     """One part of the labels, hidden from all models."""
 
-    def __init__(self, problem: Problem, hidden: Indices, steps: float, cache: Path | None) -> None:
-        self.problem, self.hidden, self.steps = problem, hidden, steps
+    def __init__(
+        self,
+        problem: Problem,
+        hidden: Indices,
+        steps: float,
+        cache: Path | None,
+        skipped: Collection[str],
+    ) -> None:
+        self.problem, self.hidden, self.steps, self.skipped = problem, hidden, steps, skipped
         self.cache, self.seconds = cache, dict[str, float]()
         known = np.setdiff1d(problem.split.labeled, hidden)
         self.split = Split(known, problem.split.unlabeled, problem.split.held_out)
@@ -174,10 +196,14 @@ class _Fold:
         known, hidden = (
             [place[int(i)] for i in some] for some in (self.split.labeled, self.hidden)
         )
+        y = problem.y[self.split.labeled]
+        some = some_of_each_class(y, MOST_VALUES // problem.num_classes)
         for name, make in simple_models().items():
+            if name in self.skipped:
+                continue
             with self._timed(name), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of convergence
-                model = make().fit(x[known], problem.y[self.split.labeled])
+                model = make().fit(x[np.array(known)[some]], y[some])
                 found[name] = log_probabilities(model, x[hidden], problem.num_classes)
         with self._timed("graph"):
             seen = np.searchsorted(problem.split.unlabeled, self.hidden)
@@ -187,7 +213,9 @@ class _Fold:
 
     def net(self, candidate: Candidate) -> Floats:
         """Logits by a network."""
-        file = None if self.cache is None else self.cache / f"{self._digest(candidate)}.npz"
+        own = any(map(is_user_code, (candidate.recipe.net, *method_parts(candidate.method))))
+        kept_in = None if own else self.cache  # code of the user's own may change
+        file = None if kept_in is None else kept_in / f"{self._digest(candidate)}.npz"
         if file is not None and file.exists():
             with suppress(ValueError, KeyError):
                 kept = read_npz(file)
@@ -220,8 +248,15 @@ class _Fold:
         return trainer
 
     def _digest(self, candidate: Candidate) -> str:
-        said = repr((candidate, self.hidden.tolist(), self.steps, self.problem.seed))
-        return hashlib.sha256(said.encode()).hexdigest()[:24]
+        """Of all that the logits depend on; the data are in the name of the cache's folder."""
+        problem, known = self.problem, self.split.labeled
+        weights, prior = problem.label_weights(known), problem.class_prior(known)
+        said: list[object] = [__version__, candidate, self.steps, problem.seed, problem.key]
+        said += [self.hidden.tolist(), known.tolist(), self.split.held_out.tolist()]
+        said += [problem.labeled_batch, None if prior is None else prior.tolist()]
+        if weights is not None:
+            said += [weights.samples.tolist(), str(weights.shares)]
+        return hashlib.sha256(repr(said).encode()).hexdigest()[:24]
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:

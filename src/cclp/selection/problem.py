@@ -59,6 +59,7 @@ class Problem:
         make_net: by its name in a recipe.
         label_weights: of these labeled samples.
         class_prior: shares of the classes, given these labeled samples; None: estimated.
+        key: of device and precision, for caches.
         labeled_batch: at most so many labeled samples in a step.
         cache: folder that keeps neighbours for the next time.
         report: what the user sees.
@@ -73,6 +74,7 @@ class Problem:
     make_net: Callable[[str], Net]
     label_weights: Callable[[Indices], LabelWeights | None]
     class_prior: Callable[[Indices], Floats | None]
+    key: str
     labeled_batch: int | None
     cache: Path | None
     report: Reporter

@@ -20,8 +20,16 @@ from cclp.training.recipe import Recipe, Settings, linear
 FEW_LABELS = 7  # of each class: with fewer, cross-validation says little, and unlabeled data much
 PREFERENCE = np.log(20)  # prior log-odds of the first candidate
 CLEAR = 0.05  # level of the sign test that calls a model clearly better
-LOGISTIC = "logistic_regression"
-MAJORITY = "majority"
+LOGISTIC, MAJORITY = "logistic_regression", "majority"
+FROM_LABELS = (LOGISTIC, "random_forest", "supervised")
+ADVICE = {
+    "random_forest": (
+        "sklearn.ensemble",
+        "RandomForestClassifier",
+        "data.train_x[known], data.train_y[known]",
+    ),
+    "graph": ("cclp.sklearn", "GraphLabelPropagation", "data.train_x, data.train_y"),
+}
 
 
 class Selection(NamedTuple):
@@ -62,6 +70,7 @@ def candidates(
     graph = {k: v for k, v in settings.items() if k == "graph_pseudo_label"}
     return [
         *found,
+        Candidate(LOGISTIC, TITLES[LOGISTIC], "supervised", simple, {}),
         Candidate(
             "linear+graph_pseudo_label",
             "linear + graph pseudo-labels",
@@ -86,6 +95,7 @@ def select(
     settings: Settings,
     cache: Path | None = None,
     seconds: float | None = None,
+    training: float = 0.0,
 ) -> Selection:
     """Judge candidates and simple models by cross-validation, and choose a candidate.
 
@@ -95,26 +105,23 @@ def select(
         settings: of methods, by method and name.
         cache: folder that keeps what is done, for the next time.
         seconds: that may be spent.
+        training: that a training of the preferred candidate takes, if that is known.
     """
     labels = problem.y[problem.split.labeled]
     nets = candidates(recipe, len(labels), problem.x.ndim == 4, settings)
-    found = cross_validate(problem, nets, cache, seconds)
+    found = cross_validate(problem, nets, cache, seconds, training)
     if found is None:
         nothing = np.empty((0, problem.num_classes))
         return Selection(nets[0], None, np.empty(0, np.int64), nothing)
-    choices = list(nets)
-    if problem.x.ndim == 2 and recipe.net == "mlp":  # what a linear net learns
-        simple = linear(recipe, len(labels))
-        choices.append(Candidate(LOGISTIC, TITLES[LOGISTIC], "supervised", simple, {}))
-    y = problem.y[found.index]
-    chosen = choose(found, y, [c.name for c in choices], problem.num_classes)
+    y, counts = problem.y[found.index], np.bincount(labels, minlength=problem.num_classes)
+    chosen = choose(found, y, [c.name for c in nets], counts)
     temperature = fit_temperature(found.rows(chosen), y)
-    verdict = make_verdict(problem, found, choices, chosen, temperature)
-    candidate = next(c for c in choices if c.name == chosen)
+    verdict = make_verdict(problem, found, nets, chosen, temperature)
+    candidate = next(c for c in nets if c.name == chosen)
     return Selection(candidate, verdict, found.index, found.rows(chosen) / temperature)
 
 
-def choose(found: OutOfFold, y: Ints, names: Sequence[str], num_classes: int) -> str:
+def choose(found: OutOfFold, y: Ints, names: Sequence[str], counts: Ints) -> str:
     """The candidate with the largest posterior probability.
 
     The likelihood is that of the labels under a model that is right as often as it was; all classes
@@ -126,11 +133,10 @@ def choose(found: OutOfFold, y: Ints, names: Sequence[str], num_classes: int) ->
         found: predictions of labels.
         y: these labels, (T,).
         names: of the candidates.
-        num_classes: C.
+        counts: of all labels by class, tested or not, (C,).
     """
-    counts = np.bincount(y, minlength=num_classes)
-    shares, some = np.full(num_classes, 1 / num_classes), counts[counts > 0]
-    per_class = len(some) / (1 / some).sum()
+    shares = np.full(len(counts), 1 / len(counts))
+    per_class = len(counts) / (1 / np.maximum(counts, 1)).sum()
     posterior = []
     for number, name in enumerate(names):
         rows = found.rows(name)
@@ -191,7 +197,7 @@ def make_verdict(
         rows=tuple(rows),
         chosen=chosen,
         sentences=tuple(_sentences(problem, rows, chosen, predicted, y, counts)),
-        advice=_advice(rows, chosen, predicted, y),
+        advice=None if problem.x.ndim > 2 else _advice(rows, chosen, predicted, y),
         classes=tuple(class_rows(predicted[chosen], y, problem.classes, counts)),
         tested=len(y),
         folds=found.folds,
@@ -209,33 +215,47 @@ def _sentences(
     counts: Ints,
 ) -> list[str]:
     by_name = {row.name: row for row in rows}
-    mine, plain = (
-        by_name[chosen],
-        [r for r in rows if r.name in (LOGISTIC, "random_forest", "supervised")],
+    mine = by_name[chosen]
+    without = min((r for r in rows if r.name in FROM_LABELS), key=lambda row: row.error)
+    with_it = min(
+        (r for r in rows if r.name not in (*FROM_LABELS, MAJORITY)), key=lambda row: row.error
     )
-    best = min(plain, key=lambda row: row.error)
     said = []
-    uses_unlabeled = chosen not in (LOGISTIC, "supervised")
-    if uses_unlabeled and mine.error < best.error:
-        sure = is_better(predicted[chosen], predicted[best.name], y)
+    if problem.split.all_labeled:
+        said.append(f"All samples are labeled: {mine.title} is used ({mine.error:.0%} errors).")
+    elif chosen in FROM_LABELS and is_better(predicted[with_it.name], predicted[chosen], y):
+        said.append(
+            f"{mine.title} is used ({mine.error:.0%} errors). {with_it.title}, which uses "
+            f"unlabeled data, makes fewer ({with_it.error:.0%}), but cclp train cannot train it."
+        )
+    elif chosen in FROM_LABELS:
+        said.append(
+            f"Unlabeled data does not clearly help here: {mine.title} from labels alone makes "
+            f"{mine.error:.0%} errors, {with_it.title} {with_it.error:.0%}; the former is used."
+        )
+    elif mine.error < without.error:
+        sure = is_better(predicted[chosen], predicted[without.name], y)
         perhaps = "" if sure else ", though the difference may be chance"
         said.append(
-            f"Unlabeled data helps here: {best.error:.0%} errors from labels alone ({best.title}), "
-            f"{mine.error:.0%} with it ({mine.title}){perhaps}."
+            f"Unlabeled data helps here: {without.error:.0%} errors from labels alone "
+            f"({without.title}), {mine.error:.0%} with it ({mine.title}){perhaps}."
         )
-    elif uses_unlabeled:
+    elif is_better(predicted[without.name], predicted[chosen], y):
         said.append(
-            f"Cross-validation over so few labels cannot tell whether unlabeled data helps: "
-            f"{mine.error:.0%} errors with it ({mine.title}), {best.error:.0%} without "
-            f"({best.title}). It is used, as it usually helps."
+            f"Unlabeled data does not help here: {without.title} from labels alone makes "
+            f"{without.error:.0%} errors, but cclp train cannot train it; {mine.title} "
+            f"({mine.error:.0%}) is the best that it can."
         )
     else:
         said.append(
-            f"Unlabeled data does not help here: {mine.title} is as good as anything that uses it "
-            f"({mine.error:.0%} errors), and is used."
+            f"Cross-validation over so few labels cannot tell whether unlabeled data helps: "
+            f"{mine.error:.0%} errors with it ({mine.title}), {without.error:.0%} without "
+            f"({without.title}). It is used, as it usually helps."
         )
+    single = [name for name, count in zip(problem.classes, counts, strict=True) if count < 2]
+    of = f" of the {len(counts) - len(single)} classes with two labels or more" if single else ""
     said.append(
-        f"Expect {mine.low:.0%} to {mine.high:.0%} errors on new samples like the labeled ones "
+        f"Expect {mine.low:.0%} to {mine.high:.0%} errors on new samples{of} like the labeled ones "
         f"({len(y)} labels, each predicted by a model that had not seen it)."
     )
     if mine.error >= by_name[MAJORITY].error:
@@ -243,7 +263,6 @@ def _sentences(
             "No model is better than always saying the most frequent class: the inputs do not show "
             "the classes, or more labels are needed."
         )
-    single = [name for name, count in zip(problem.classes, counts, strict=True) if count == 1]
     if single:
         some = ", ".join(single[:5]) + (" …" if len(single) > 5 else "")
         said.append(f"Classes with one label cannot be measured: {some}.")
@@ -258,22 +277,13 @@ def is_better(first: Ints, second: Ints, y: Ints) -> bool:
 
 
 def _advice(rows: Sequence[Row], chosen: str, predicted: dict[str, Ints], y: Ints) -> str | None:
-    """How to use a model of scikit-learn's that is clearly better than the chosen one."""
+    """How to use a model that ``cclp train`` cannot train and that is clearly better."""
     best = next(row for row in rows if row.name != MAJORITY)
-    if best.trainable or not is_better(predicted[best.name], predicted[chosen], y):
+    if best.name not in ADVICE or not is_better(predicted[best.name], predicted[chosen], y):
         return None
-    made = {
-        "random_forest": ("sklearn.ensemble", "RandomForestClassifier"),
-        "graph": ("cclp.sklearn", "GraphLabelPropagation"),
-    }[best.name]
-    fitted = (
-        "data.train_x, data.train_y"
-        if best.name == "graph"
-        else "data.train_x[known], data.train_y[known]"
+    module, model, fitted = ADVICE[best.name]
+    return (
+        f"from cclp.data.load import load; from {module} import {model}\n"
+        "data = load(PATH, target=COLUMN)  # as cclp train reads it; target for tables only\n"
+        f"known = data.train_y >= 0; model = {model}().fit({fitted})"
     )
-    lines = [
-        f"from {made[0]} import {made[1]}; from cclp.data.load import load",
-        "data = load(PATH); known = data.train_y >= 0  # as cclp train reads it",
-        f"model = {made[1]}().fit({fitted})",
-    ]
-    return "\n".join(lines)

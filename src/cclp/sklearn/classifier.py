@@ -11,7 +11,13 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from cclp.checks import check_choice
 from cclp.data.splits import Split
-from cclp.data.weights import LABELS, check_class_prior, class_shares, label_weights
+from cclp.data.weights import (
+    ESTIMATE,
+    LABELS,
+    check_class_prior,
+    class_shares,
+    label_weights,
+)
 from cclp.progress import Reporter, make_reporter
 from cclp.selection.problem import Candidate, Problem
 from cclp.sklearn.base import FLOATS
@@ -346,7 +352,7 @@ class CCLPClassifier(Predictor):
         report: Reporter,
     ) -> Problem:
         names = classes.tolist()
-        as_labels = self.class_weight is not None and isinstance(self.class_prior, str)
+        as_labels = self.class_weight is not None and self.class_prior == ESTIMATE
         prior = LABELS if as_labels else self.class_prior
         return Problem(
             x,
@@ -372,6 +378,7 @@ class CCLPClassifier(Predictor):
             class_prior=lambda labeled: class_shares(
                 prior, names, np.bincount(y[labeled], minlength=len(names))
             ),
+            key="",
             labeled_batch=LABELED_BATCH,
             cache=None,
             report=report,
