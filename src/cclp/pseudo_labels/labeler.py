@@ -75,8 +75,8 @@ class Labeler:
         if self.split.all_labeled:
             known = self._whole(np.eye(self.num_classes, dtype=np.float32)[self.y[self._seen]])
             return Start(known, Decision("known"))
-        self._warn_of_shares()
         labels = self.graph.propagate()
+        self._warn_of_shares()
         accuracy = self.graph.leave_one_out()
         per_class = len(self.split.labeled) / self.num_classes
         test: dict[str, Any] = {}
