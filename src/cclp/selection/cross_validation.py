@@ -10,12 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from cclp import __version__
-from cclp.data.normalize import ZScore
 from cclp.data.npz import read_npz
 from cclp.data.splits import Indices, Split
 from cclp.files import write_bytes
@@ -191,7 +189,7 @@ class _Fold:
     def simple(self) -> dict[str, Floats]:
         """Log-probabilities by simple models, and by the graph."""
         problem, found = self.problem, {}
-        x, rows = _features(problem)
+        x, rows = problem.simple_inputs
         place = {int(row): k for k, row in enumerate(rows)}
         known, hidden = (
             [place[int(i)] for i in some] for some in (self.split.labeled, self.hidden)
@@ -263,14 +261,3 @@ class _Fold:
         begun = time.monotonic()
         yield
         self.seconds[name] = time.monotonic() - begun
-
-
-def _features(problem: Problem) -> tuple[NDArray[np.float32], Indices]:
-    """What simple models learn from: standardised vectors, or HOG features of images; and whose."""
-    if problem.x.ndim == 4:
-        neighbours = problem.neighbours
-        points = neighbours.points[neighbours.place]
-        return points / (points.std() or 1.0), problem.split.unlabeled
-    normalizer = ZScore.fit(problem.x, problem.split.unlabeled)
-    rows = problem.split.labeled
-    return normalizer(torch.from_numpy(problem.x[rows])).numpy(), rows

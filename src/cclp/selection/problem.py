@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from cclp.data.normalize import ZScore
 from cclp.data.splits import Indices, Split
 from cclp.data.weights import LabelWeights
 from cclp.methods import make_methods
@@ -87,6 +89,15 @@ class Problem:
     def neighbours(self) -> NeighbourGraph:
         """The graph of the samples, whatever their labels."""
         return NeighbourGraph(self.x, self.split.unlabeled, cache=self.cache, report=self.report)
+
+    @cached_property
+    def simple_inputs(self) -> tuple[NDArray[np.float32], Indices]:
+        """What simple models learn from: standardised vectors, or HOG features of images; whose."""
+        if self.x.ndim == 4:
+            points = self.neighbours.points[self.neighbours.place]
+            return points / (points.std() or 1.0), self.split.unlabeled
+        normalizer, rows = ZScore.fit(self.x, self.split.unlabeled), self.split.labeled
+        return normalizer(torch.from_numpy(self.x[rows])).numpy(), rows
 
     def labeler(
         self, split: Split, schedule: PseudoLabelSchedule, report: Reporter | None = None
