@@ -299,18 +299,18 @@ def test_a_rare_class_is_measured_with_and_without_the_option() -> None:
     assert imbalance.score(Never(), X_test, truth) == pytest.approx((0.5, 0.05))
 
 
-def test_both_ways_to_wait_are_measured_in_turns() -> None:
+def test_all_ways_to_wait_are_measured_in_turns() -> None:
     found = threads.measure(steps=2, turns=1, busy=1)
-    before, after = (found["seconds"][name][0] for name in ("before", "after"))
-    assert before > 0
-    assert found["before_over_after"] == before / after
+    seconds = {name: times[0] for name, times in found["seconds"].items()}
+    assert set(seconds) == set(threads.POLICIES)
+    assert found["over_cclp"] == {name: s / seconds["cclp"] for name, s in seconds.items()}
 
 
-def test_what_is_measured_before_is_what_the_runtime_does() -> None:
+def test_only_one_way_to_wait_is_set_by_cclp() -> None:
     code = "import os; from cclp.threads import prepare_threads; prepare_threads(); "
     code += "print(os.environ.get('GOMP_SPINCOUNT'))"
     said = []
-    for settings in (threads.BEFORE, threads.AFTER):
+    for settings in threads.POLICIES.values():
         env = {name: v for name, v in children.environment().items() if name not in WAITING}
         said.append(children.run([sys.executable, "-c", code], env=env | settings).stdout)
-    assert said == ["None\n", f"{SPINS}\n"]
+    assert said == ["None\n", "None\n", f"{SPINS}\n"]

@@ -167,9 +167,10 @@ def test_the_weight_decays_linearly() -> None:
 
 
 def test_decisions_are_plain_values() -> None:
-    for decision in (Decision(), Decision("after_warmup", 0.2, 30, 100)):
+    shares = [0.9, 0.1]
+    for decision in (Decision(), Decision("after_warmup", 0.2, 30, 100, shares=shares)):
         assert Decision.from_json(decision.to_json()) == decision
-    for wrong in ({"pseudo_labels": "perhaps"}, {"supervised_warmup": 2}):
+    for wrong in ({"pseudo_labels": "perhaps"}, {"supervised_warmup": 2}, {"shares": [0.0]}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Decision.from_json({**Decision().to_json(), **wrong})
 

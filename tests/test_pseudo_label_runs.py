@@ -25,7 +25,7 @@ from cclp.progress import Cost, Reporter
 from cclp.pseudo_labels.graph import LabelGraph
 from cclp.pseudo_labels.labeler import Labeler
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
-from cclp.pseudo_labels.schedule import PseudoLabelSchedule
+from cclp.pseudo_labels.schedule import Decision, Outcome, PseudoLabelSchedule
 from cclp.runs.start import Stopped, resume, train
 from cclp.training import trainer
 from cclp.training.config import Config
@@ -212,13 +212,14 @@ def test_the_decision_is_in_the_result_and_the_checkpoint(
     assert decisions["tested"] == 18
     assert 12 < decisions["correct"] <= 18
     assert checkpoint_info(plain)["decisions"] == decisions
-    for accuracy, warmup, outcome in ((POOR, 0.0, "refused"), (POOR, 0.5, "after_warmup")):
-        with_accuracy(monkeypatch, accuracy)
+    outcomes: tuple[tuple[float, Outcome], ...] = ((0.0, "refused"), (0.5, "after_warmup"))
+    for warmup, outcome in outcomes:
+        with_accuracy(monkeypatch, POOR)
         out, messages = tmp_path / outcome, Messages()
         config = make_config(blobs, 4, supervised_warmup=warmup, evaluate_every=1)
         result = train(config, out, messages)
-        expected = {"supervised_warmup": warmup, "correct": 3, "tested": 30, "teachers": None}
-        assert result["decisions"] == {"pseudo_labels": outcome, **expected}
+        expected = Decision(outcome, warmup, correct=3, tested=30)
+        assert result["decisions"] == expected.to_json()
         assert checkpoint_info(out)["decisions"] == result["decisions"]
         told = [text for text in messages.warnings if "3 of 30 labels" in text]
         assert len(told) == (outcome == "refused")
@@ -335,6 +336,38 @@ def test_stopped_or_killed_and_resumed_equals_undisturbed(
     for run in (out, killed):
         resume(run)
         assert_same_run(run, whole)
+
+
+def test_labels_are_drawn_in_the_shares_that_the_graph_shows(tmp_path: Path) -> None:
+    """As many labels of both classes, but nine in ten samples are of the first."""
+    X, y = make_blobs([180, 20], n_features=4, cluster_std=0.5, random_state=0)
+    known = np.full(200, -1)
+    for c in (0, 1):
+        known[np.flatnonzero(y == c)[:6]] = c
+    data, whole, out = tmp_path / "data.npz", tmp_path / "a", tmp_path / "b"
+    np.savez(data, X=X, y=known)
+    config = make_config(data, class_prior=None, held_out=0)
+    config = replace(config, recipe=replace(config.recipe, per_class=5))
+    train(config, whole)
+    shares = result_of(whole)["decisions"]["shares"]
+    assert shares[0] == pytest.approx(0.9, abs=0.05)
+    counts: list[int] = []
+    noting = _noting(counts, trainer.Trainer.draw_classes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer.Trainer, "draw_classes", noting)
+        with pytest.raises(Stopped):
+            train(config, out, should_stop=stop_after(5))
+    assert counts == [9, 1]
+    resume(out)
+    assert_same_run(out, whole)
+
+
+def _noting(counts: list[int], draw: Callable[..., None]) -> Callable[..., None]:
+    def noted(made: trainer.Trainer, shares: list[float]) -> None:
+        draw(made, shares)
+        counts.extend(made.batches.counts.tolist())
+
+    return noted
 
 
 def test_refreshes_change_the_training(blobs: Path, plain: Path, tmp_path: Path) -> None:

@@ -183,6 +183,41 @@ def test_unlabeled_data_helps_on_moons() -> None:
     assert "Unlabeled data does not help" not in found.verdict.sentences[0]
 
 
+def test_a_shorter_training_is_chosen_where_the_error_rises_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, y = linear_problem()
+    recipe = vectors(400)
+    names = [c.name for c in candidates(recipe, 160, False, {})]
+    assert names[:2] == [METHOD, f"{METHOD}, short"]
+    right = {name: np.arange(160) % 4 > 0 for name in (*names, "graph", "random_forest")}
+    right[f"{METHOD}, short"] = np.arange(160) % 20 > 0
+    found = out_of_fold(y[:160], right)
+    monkeypatch.setattr("cclp.selection.select.cross_validate", lambda *arguments: found)
+    chosen = select(problem, recipe, recipe.settings)
+    assert chosen.candidate.recipe.max_steps == recipe.max_steps // 4
+    assert chosen.verdict is not None
+    assert chosen.verdict.row(chosen.candidate.name).title.endswith(", 75 steps")
+    shortest = replace(recipe, max_steps=40)
+    assert f"{METHOD}, short" not in [c.name for c in candidates(shortest, 160, False, {})]
+
+
+def test_logistic_regression_with_weights_is_judged_by_the_net() -> None:
+    """Scikit-learn's, which is quicker, is the same only without weights."""
+    problem, _ = linear_problem()
+    recipe = replace(vectors(400), max_steps=2)
+    only = [c for c in candidates(recipe, 160, False, {}) if c.name == "logistic_regression"]
+    weighted = replace(
+        problem, label_weights=lambda labeled: LabelWeights(np.ones(len(labeled)), None)
+    )
+    with own_randomness():
+        plain, by_net = (cross_validate(p, only, None, 0.0) for p in (problem, weighted))
+    assert plain is not None
+    assert by_net is not None
+    rows = plain.rows("logistic_regression"), by_net.rows("logistic_regression")
+    assert np.abs(rows[1]).max() < 1 < np.abs(rows[0]).max()  # two steps teach little
+
+
 def test_one_label_a_class_cannot_be_judged() -> None:
     x, y = make_blobs(60, centers=3, random_state=0)
     first = [int(np.flatnonzero(y == c)[0]) for c in range(3)]

@@ -79,7 +79,7 @@ class Labeler:
         self._warn_of_shares()
         accuracy = self.graph.leave_one_out()
         per_class = len(self.split.labeled) / self.num_classes
-        test: dict[str, Any] = {}
+        test: dict[str, Any] = {"shares": self._estimated_shares()}
         if self.committee:
             labels, accuracy, test["teachers"] = self._vote(labels)
         labels = self._whole(labels)
@@ -101,6 +101,12 @@ class Labeler:
             return Start(None, Decision("refused", **test))
         self.report.info(f"{guessed} are used: {_in_words(accuracy)}.")
         return Start(labels, Decision("used", **test))
+
+    def _estimated_shares(self) -> list[float] | None:
+        shares = self.graph.shares
+        if self.class_prior is not None or np.array_equal(shares, equal_shares(self.num_classes)):
+            return None
+        return [float(share) for share in shares]
 
     def _warn_of_shares(self) -> None:
         """Warn of shares that are given and far from what the graph shows, if it shows any."""

@@ -72,6 +72,7 @@ class Decision:
         correct, tested: leave-one-out accuracy of the labels, if it was looked at; of a
             committee, that of the teacher with the largest weight.
         teachers: weights of a committee's teachers, by name; None without a committee.
+        shares: of the classes, if they are estimated and not all the same.
     """
 
     pseudo_labels: Outcome | None = None
@@ -79,6 +80,7 @@ class Decision:
     correct: int | None = None
     tested: int | None = None
     teachers: dict[str, float] | None = None
+    shares: list[float] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -89,6 +91,8 @@ class Decision:
         if found.pseudo_labels is not None:
             check_choice("pseudo_labels", found.pseudo_labels, get_args(Outcome))
         check_number("supervised_warmup", found.supervised_warmup, least=0, most=1)
+        for share in found.shares or ():
+            check_number("shares", share, above=0, most=1)
         return found
 
 

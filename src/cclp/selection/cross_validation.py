@@ -3,9 +3,8 @@
 import hashlib
 import io
 import time
-import warnings
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,10 +18,9 @@ from cclp.data.splits import Indices, Split
 from cclp.files import write_bytes
 from cclp.methods import method_parts
 from cclp.progress import Reporter
-from cclp.pseudo_labels.evidence import some_of_each_class
 from cclp.pseudo_labels.schedule import PseudoLabelSchedule, Start
 from cclp.selection.problem import Candidate, Floats, Problem
-from cclp.selection.simple import LEAST, log_probabilities, simple_models
+from cclp.selection.simple import LEAST, TITLES, Predicted, fit_simple_models
 from cclp.training.callbacks import (
     Callback,
     GraphPseudoLabels,
@@ -35,7 +33,6 @@ from cclp.user_code import is_user_code
 FOLDS, IMAGE_FOLDS = 5, 3
 IMAGE_STEPS = 0.25  # of a training, in each fold: nets on images take minutes
 FEWEST_STEPS = 0.05
-MOST_VALUES = 100_000  # labels times classes that simple models learn from: trees keep them all
 
 
 @dataclass
@@ -117,31 +114,46 @@ def cross_validate(
     if len(folds) < 2 or len(np.unique(problem.y[tested])) < 2:
         return None
     found, begun = OutOfFold(folds[0][:0], steps), time.monotonic()
+    simple = [fit_simple_models(problem, hidden) for hidden in folds]
+    _say_simple(problem, simple, tested)
     with problem.report.work("Comparing models on held-back labels", len(folds)) as done:
-        for hidden in folds:
+        for hidden, predicted in zip(folds, simple, strict=True):
             spent = time.monotonic() - begun
             if seconds is not None and found.folds and spent * (1 + 1 / found.folds) > seconds:
                 break
-            _one_fold(problem, candidates, hidden, found, cache)
+            _one_fold(_Fold(problem, hidden, steps, cache), candidates, predicted, found)
             done(1)
     return found
 
 
+def _say_simple(problem: Problem, folds: list[dict[str, Predicted]], tested: Indices) -> None:
+    """What labels alone teach, in a line: nets take longer."""
+    said = []
+    for name in folds[0]:
+        classes = np.concatenate([fold[name].log_probabilities.argmax(1) for fold in folds])
+        said.append(f"{TITLES[name]} {(classes != problem.y[tested]).mean():.0%}")
+    problem.report.info(
+        f"Errors on held-back labels: {', '.join(said)}. Now nets, which take longer."
+    )
+
+
 def _one_fold(
-    problem: Problem,
+    fold: "_Fold",
     candidates: Sequence[Candidate],
-    hidden: Indices,
+    simple: dict[str, Predicted],
     found: OutOfFold,
-    cache: Path | None,
 ) -> None:
-    fold = _Fold(problem, hidden, found.steps, cache, {c.name for c in candidates})
-    logits = fold.simple()
-    for candidate in _still_in(candidates, found, problem.y):
-        logits[candidate.name] = fold.net(candidate)
-    for name, values in logits.items():
+    predicted = simple | {"graph": fold.graph()}
+    left = {c.name for c in _still_in(candidates, found, fold.problem.y)}
+    for candidate in candidates:
+        if candidate.name not in left:
+            predicted.pop(candidate.name, None)
+        elif candidate.name not in simple or fold.weighted:  # else scikit-learn finds the same
+            predicted[candidate.name] = fold.net(candidate)
+    for name, (values, seconds) in predicted.items():
         found.log_probabilities.setdefault(name, []).append(values)
-        found.seconds[name] = found.seconds.get(name, 0.0) + fold.seconds[name]
-    found.index = np.concatenate([found.index, hidden])
+        found.seconds[name] = found.seconds.get(name, 0.0) + seconds
+    found.index = np.concatenate([found.index, fold.hidden])
     found.folds += 1
 
 
@@ -171,62 +183,39 @@ def clearly_worse(first: NDArray[np.bool_], second: NDArray[np.bool_], level: fl
 class _Fold:
     """One part of the labels, hidden from all models."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        hidden: Indices,
-        steps: float,
-        cache: Path | None,
-        skipped: Collection[str],
-    ) -> None:
-        self.problem, self.hidden, self.steps, self.skipped = problem, hidden, steps, skipped
-        self.cache, self.seconds = cache, dict[str, float]()
+    def __init__(self, problem: Problem, hidden: Indices, steps: float, cache: Path | None) -> None:
+        self.problem, self.hidden, self.steps, self.cache = problem, hidden, steps, cache
         known = np.setdiff1d(problem.split.labeled, hidden)
+        self.weighted = problem.label_weights(known) is not None
         self.split = Split(known, problem.split.unlabeled, problem.split.held_out)
         self.labeler = problem.labeler(self.split, PseudoLabelSchedule(1))
         self.starts: dict[PseudoLabelSchedule, Start] = {}
 
-    def simple(self) -> dict[str, Floats]:
-        """Log-probabilities by simple models, and by the graph."""
-        problem, found = self.problem, {}
-        x, rows = problem.simple_inputs
-        place = {int(row): k for k, row in enumerate(rows)}
-        known, hidden = (
-            [place[int(i)] for i in some] for some in (self.split.labeled, self.hidden)
-        )
-        y = problem.y[self.split.labeled]
-        some = some_of_each_class(y, MOST_VALUES // problem.num_classes)
-        for name, make in simple_models().items():
-            if name in self.skipped:
-                continue
-            with self._timed(name), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of convergence
-                model = make().fit(x[np.array(known)[some]], y[some])
-                found[name] = log_probabilities(model, x[hidden], problem.num_classes)
-        with self._timed("graph"):
-            seen = np.searchsorted(problem.split.unlabeled, self.hidden)
-            labels = self.labeler.graph.propagate()[seen]
-            found["graph"] = np.log(np.maximum(labels, LEAST)).astype(np.float64)
-        return found
+    def graph(self) -> Predicted:
+        """By label propagation."""
+        begun = time.monotonic()
+        seen = np.searchsorted(self.problem.split.unlabeled, self.hidden)
+        labels = np.maximum(self.labeler.graph.propagate()[seen], LEAST)
+        return Predicted(np.log(labels).astype(np.float64), time.monotonic() - begun)
 
-    def net(self, candidate: Candidate) -> Floats:
-        """Logits by a network."""
+    def net(self, candidate: Candidate) -> Predicted:
+        """By a network."""
         own = any(map(is_user_code, (candidate.recipe.net, *method_parts(candidate.method))))
         kept_in = None if own else self.cache  # code of the user's own may change
         file = None if kept_in is None else kept_in / f"{self._digest(candidate)}.npz"
         if file is not None and file.exists():
             with suppress(ValueError, KeyError):
                 kept = read_npz(file)
-                self.seconds[candidate.name] = float(kept["seconds"])
-                return np.asarray(kept["logits"], np.float64)
-        with self._timed(candidate.name):
-            trainer = self._train(candidate)
-            logits = trainer.predict(self.problem.x, self.hidden).logits.double().numpy()
+                return Predicted(np.asarray(kept["logits"], np.float64), float(kept["seconds"]))
+        begun = time.monotonic()
+        trainer = self._train(candidate)
+        logits = trainer.predict(self.problem.x, self.hidden).logits.double().numpy()
+        seconds = time.monotonic() - begun
         if file is not None:
             content = io.BytesIO()
-            np.savez(content, logits=logits, seconds=np.array(self.seconds[candidate.name]))
+            np.savez(content, logits=logits, seconds=np.array(seconds))
             write_bytes(file, content.getvalue())
-        return np.asarray(logits)
+        return Predicted(np.asarray(logits), seconds)
 
     def _train(self, candidate: Candidate) -> Trainer:
         recipe = replace(
@@ -255,9 +244,3 @@ class _Fold:
         if weights is not None:
             said += [weights.samples.tolist(), str(weights.shares)]
         return hashlib.sha256(repr(said).encode()).hexdigest()[:24]
-
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        begun = time.monotonic()
-        yield
-        self.seconds[name] = time.monotonic() - begun

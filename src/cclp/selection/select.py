@@ -19,6 +19,7 @@ from cclp.training.recipe import Recipe, Settings, linear
 
 FEW_LABELS = 7  # of each class: with fewer, cross-validation says little, and unlabeled data much
 PREFERENCE = np.log(20)  # prior log-odds of the first candidate
+SHORTER, FEWEST_STEPS = 4, 20  # a training with a quarter of the steps, if that is enough
 CLEAR = 0.05  # level of the sign test that calls a model clearly better
 LOGISTIC, MAJORITY = "logistic_regression", "majority"
 FROM_LABELS = (LOGISTIC, "random_forest", "supervised")
@@ -66,6 +67,13 @@ def candidates(
     ]
     if images or recipe.net != "mlp":
         return found
+    steps = recipe.max_steps // SHORTER
+    if steps >= FEWEST_STEPS:  # where the error rises again
+        title = f"{_title(method)}, {steps} steps"
+        shorter = Candidate(
+            f"{method}, short", title, method, replace(recipe, max_steps=steps), settings
+        )
+        found.insert(1, shorter)
     simple = linear(recipe, num_labels)
     graph = {k: v for k, v in settings.items() if k == "graph_pseudo_label"}
     return [

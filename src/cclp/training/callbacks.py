@@ -196,6 +196,8 @@ class GraphPseudoLabels(Callback):
             start = trainer.fabric.broadcast(self.labeler.start() if first else None)
         assert start is not None
         trainer.pseudo_labels, self.decision = start
+        if self.decision.shares is not None:
+            trainer.draw_classes(self.decision.shares)
         self.schedule = self.labeler.schedule.decided(self.decision)
         self.refresh_steps = self.schedule.refresh_steps
         trainer.warmup_steps = self.schedule.warmup_steps

@@ -31,6 +31,9 @@ def own_randomness() -> Iterator[None]:
 def reseed(seed: int, step: int, rank: int) -> None:
     """Make all randomness of a step a function of (seed, step, rank)."""
     number = step_seed(seed, step, rank)
-    torch.manual_seed(number)
+    if torch.accelerator.is_available():
+        torch.manual_seed(number)
+    else:  # the same, without a stack trace for each kind of device that is not there
+        torch.default_generator.manual_seed(number)
     np.random.seed(number % 2**32)
     random.seed(number)

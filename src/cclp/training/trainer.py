@@ -104,17 +104,8 @@ class Trainer:
             recipe.random_affine, recipe.color_jitter, recipe.horizontal_flip
         )
         self.objective = Objective(normalizer, make_net(), make_methods(), augment)
-        self.batches = Batches(
-            split.labeled,
-            y[split.labeled],
-            split.unlabeled if self.objective.uses_unlabeled else split.unlabeled[:0],
-            per_class=recipe.per_class,
-            unlabeled_batch=recipe.unlabeled_batch,
-            labeled_batch=labeled_batch,
-            shares=None if label_weights is None else label_weights.shares,
-            seed=seed,
-            world_size=fabric.world_size,
-        )
+        self.labeled_batch, self.label_weights = labeled_batch, label_weights
+        self.batches = self._make_batches(None if label_weights is None else label_weights.shares)
         self.importance = (  # of each training sample in the supervised term
             None
             if label_weights is None
@@ -132,6 +123,25 @@ class Trainer:
         self.callbacks: Sequence[Callback] = ()
         self.evaluation: Evaluation | None = None
         self.stopping = self.finished = False
+
+    def _make_batches(self, shares: NDArray[np.float64] | None) -> Batches:
+        split, recipe = self.split, self.recipe
+        return Batches(
+            split.labeled,
+            self.y[split.labeled],
+            split.unlabeled if self.objective.uses_unlabeled else split.unlabeled[:0],
+            per_class=recipe.per_class,
+            unlabeled_batch=recipe.unlabeled_batch,
+            labeled_batch=self.labeled_batch,
+            shares=shares,
+            seed=self.seed,
+            world_size=self.fabric.world_size,
+        )
+
+    def draw_classes(self, shares: Sequence[float]) -> None:
+        """Draw labeled samples in these shares of the classes, unless they have weights."""
+        if self.label_weights is None:
+            self.batches = self._make_batches(np.array(shares))
 
     @property
     def last(self) -> bool:
