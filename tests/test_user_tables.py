@@ -396,6 +396,20 @@ def test_doubtful_commas_are_named() -> None:
         ("3/4/1999 11:59 pm", False, "1999-03-04T23:59"),
         ("3/4/70 12:00 AM", False, "1970-03-04T00:00"),
         ("1969-12-31", False, "1969-12-31T00:00"),
+        ("3 Mar 2024", False, "2024-03-03T00:00"),
+        ("3. March 2024 14:30", False, "2024-03-03T14:30"),
+        ("03-Mar-24", False, "2024-03-03T00:00"),
+        ("03-MAR-99", False, "1999-03-03T00:00"),
+        ("03mar2024", False, "2024-03-03T00:00"),
+        ("1st Sept 2024", False, "2024-09-01T00:00"),
+        ("March 3, 2024", True, "2024-03-03T00:00"),
+        ("Dec. 24 1969, 6:05 pm", True, "1969-12-24T18:05"),
+        ("May 2nd, 68", True, "2068-05-02T00:00"),
+        ("Mar 2024", True, "2024-03-01T00:00"),
+        ("2024-03", True, "2024-03-01T00:00"),
+        ("2024/12", False, "2024-12-01T00:00"),
+        ("03/2024", True, "2024-03-01T00:00"),
+        ("3-1999", True, "1999-03-01T00:00"),
     ],
 )
 def test_dates(cell: str, day_first: bool, iso: str) -> None:
@@ -406,7 +420,9 @@ def test_dates(cell: str, day_first: bool, iso: str) -> None:
 
 def test_cells_that_are_no_dates() -> None:
     cells = ["2024-02-30", "31.4.2024", "0001-01-01T00:00+14:00", "1.2", "1.2-2024", "12:30",
-             "2024", "2024-13-01", "1.2.10", "1/2/2024 13:00 pm", "1/2/24 25:00"]  # fmt: skip
+             "2024", "2024-13-01", "1.2.10", "1/2/2024 13:00 pm", "1/2/24 25:00", "31 Feb 2024",
+             "3 Marc 2024", "Mar-24", "Mar 3", "May", "2024-13", "2024-3", "13/2024", "4711-03",
+             "03/24", "1.2024", "Mar 0 2024", "a1 2024", "Model 2024"]  # fmt: skip
     assert parse_dates(cells, day_first=True).bad.tolist() == list(range(len(cells)))
 
 
@@ -438,6 +454,28 @@ def test_kinds_of_columns(tmp_path: Path) -> None:
     assert fit(["17.3.2024", "1.4.2024"] * 10) == DateColumn(
         "a", 7.5, 19799.0, day_first=True, cycles=("month", "weekday")
     )
+    months = DateColumn("a", 15.5, 19783.0, day_first=False, cycles=("month",))
+    for cells in (["2024-03", "2024-04"], ["3/2024", "4/2024"], ["Mar 2024", "April 2024"]):
+        assert fit(cells * 10) == months  # no weekday
+    assert fit(["2023", "2024"] * 10) == NumberColumn("a", 2023.5)
+    assert fit(["03.2023", "03.2024"] * 10).kind == "number"
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["3 Mar 2024", "17-Apr-24", "April 30, 2024"],
+        ["2024-03-03", "4/17/2024", "30 Apr 2024"],
+    ],
+)
+def test_a_file_with_names_of_months(tmp_path: Path, cells: list[str]) -> None:
+    rows = "".join(f'"{cell}";{n % 2}\n' for n, cell in enumerate(cells * 10))
+    (tmp_path / "t.csv").write_text(f"day;kind\n{rows}")
+    data = load(str(tmp_path / "t.csv"), target="kind")
+    (column,) = data.spec.columns or ()
+    assert isinstance(column, DateColumn)
+    assert column.cycles == ("month", "weekday")
+    assert data.train_x[:3, 0].tolist() == [0, 45, 58]
 
 
 def test_columns_that_are_left_out(tmp_path: Path) -> None:

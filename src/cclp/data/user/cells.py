@@ -32,9 +32,31 @@ _NUMBER = re.compile(
 )
 _MINUS = ("-", "\u2212")
 _MARKS = {",": ".", ".": ","}  # of thousands, and of decimals then
-_TIME = r"(?:,?[ T]+(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,]\d+)?)?\s*([ap]m)?)?"
-_YEAR_FIRST = re.compile(rf"(\d{{4}})([-/.])(\d{{1,2}})\2(\d{{1,2}}){_TIME}", re.ASCII | re.I)
-_YEAR_LAST = re.compile(rf"(\d\d?)([-/.])(\d\d?)\2(\d{{4}}|\d\d){_TIME}", re.ASCII | re.I)
+_TIME = (
+    r"(?:,?[ T]+(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,]\d+)?)?"
+    r"\s*(?P<half>[ap]m)?)?"
+)
+_YEAR, _LONG_YEAR = r"(?P<year>\d{4}|\d\d)", r"(?P<year>(?:19|20)\d\d)"
+_DAY_OF_MONTH, _NAME = r"(?P<day>\d\d?)(?:st|nd|rd|th)?", r"(?P<name>[a-z]{3,9})\.?"
+_YEAR_LAST, *_OTHER_DATES = (
+    re.compile(pattern + _TIME, re.ASCII | re.IGNORECASE)
+    for pattern in (
+        rf"(?P<one>\d\d?)(?P<mark>[-/.])(?P<two>\d\d?)(?P=mark){_YEAR}",
+        r"(?P<year>\d{4})(?P<mark>[-/.])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)",
+        rf"{_DAY_OF_MONTH}\.?[-/ ]?{_NAME},?[-/ ]?{_YEAR}",  # 3 Mar 2024, 03-Mar-24
+        rf"{_NAME}[-/ ]?{_DAY_OF_MONTH}(?:, ?|[-/ ]){_YEAR}",  # March 3, 2024
+        rf"{_NAME},?[-/ ]?{_LONG_YEAR}",  # Mar 2024
+        rf"{_LONG_YEAR}[-/](?P<month>\d\d)",  # 2024-03; 2024-3 may be a quarter
+        rf"(?P<month>\d\d?)[-/]{_LONG_YEAR}",  # 03/2024
+    )
+)
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september",
+    "october", "november", "december",
+)  # fmt: skip
+_BY_NAME = {"sept": 9} | {
+    spelling: n for n, name in enumerate(_MONTHS, 1) for spelling in (name, name[:3])
+}
 _EPOCH, _DAY = datetime(1970, 1, 1), timedelta(days=1)
 
 
@@ -102,6 +124,9 @@ def parse_dates(cells: Sequence[str], day_first: bool) -> Parsed:
     Args:
         cells: without surrounding blanks.
         day_first: whether 1/2/2024 is in February.
+
+    Months may have English names, and years two digits. 2024-03, 03/2024 and Mar 2024 are the first
+    of the month.
     """
     found = {cell: _days(cell, day_first) for cell in set(cells)}
     return _parsed(cells, np.array([found[cell] for cell in cells], np.float64))
@@ -116,8 +141,8 @@ def find_day_first(cells: Sequence[str]) -> tuple[bool, str | None]:
     for cell in sorted(set(cells)):
         match = _YEAR_LAST.fullmatch(cell)
         if match:
-            first += int(match[1]) > 12
-            second += int(match[3]) > 12
+            first += int(match["one"]) > 12
+            second += int(match["two"]) > 12
             doubtful = doubtful or cell
     if first or second or doubtful is None:
         return first > second, None
@@ -190,25 +215,27 @@ def _days(cell: str, day_first: bool) -> float:
 
 
 def _moment(cell: str, day_first: bool) -> datetime:
-    """The date of three numbers; ValueError if there is none."""
-    match = _YEAR_FIRST.fullmatch(cell)
-    if match:
-        year, month, day = int(match[1]), int(match[3]), int(match[4])
-    else:
-        match = _YEAR_LAST.fullmatch(cell)
-        if match is None:
-            raise ValueError
-        day, month = int(match[1]), int(match[3])
-        if not day_first:
-            day, month = month, day
-        year = int(match[4])
-        if len(match[4]) == 2:
-            if match[2] != "/" and len(match[1]) + len(match[3]) < 4:
-                raise ValueError  # 1.2.10 is rather a version
-            year += 1900 if year >= 69 else 2000  # as POSIX has it
-    hour, minute, second = (int(match[place] or 0) for place in (5, 6, 7))
-    if match[8]:
+    """The date of numbers and perhaps the name of a month; ValueError if there is none.
+
+    Without a day it is the first of the month.
+    """
+    forms = (form.fullmatch(cell) for form in (_YEAR_LAST, *_OTHER_DATES))
+    match = next(filter(None, forms), None)
+    if match is None:
+        raise ValueError
+    found = match.groupdict()
+    if "one" in found:
+        order = ("day", "month") if day_first else ("month", "day")
+        found |= zip(order, (found["one"], found["two"]), strict=True)
+    year, day = int(found["year"]), int(found.get("day", 1))
+    month = _BY_NAME.get(found["name"].lower(), 0) if "name" in found else int(found["month"])
+    if len(found["year"]) == 2:
+        if found.get("mark", "/") != "/" and len(found["one"]) + len(found["two"]) < 4:
+            raise ValueError  # 1.2.10 is rather a version
+        year += 1900 if year >= 69 else 2000  # as POSIX has it
+    hour, minute, second = (int(found[name] or 0) for name in ("hour", "minute", "second"))
+    if found["half"]:
         if not 1 <= hour <= 12:
             raise ValueError
-        hour = hour % 12 + 12 * (match[8].lower() == "pm")
+        hour = hour % 12 + 12 * (found["half"].lower() == "pm")
     return datetime(year, month, day, hour, minute, second)

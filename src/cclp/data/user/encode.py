@@ -81,8 +81,17 @@ def phase(cycle: Cycle, days: NDArray[np.float64]) -> NDArray[np.float64]:
     whole = np.floor(days)
     if cycle == "weekday":
         return (whole + 3) % 7 / 7  # 1970 began on a Thursday
-    months = np.nan_to_num(whole).astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-    return np.where(np.isnan(whole), np.nan, months % 12 / 12)
+    return np.where(np.isnan(whole), np.nan, _months(whole).astype(np.int64) % 12 / 12)
+
+
+def first_of_month(days: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The day on which the month of each date began."""
+    return _months(days).astype("datetime64[D]").astype(np.float64)
+
+
+def _months(days: NDArray[np.float64]) -> NDArray[np.datetime64]:
+    whole = np.nan_to_num(np.floor(days))
+    return whole.astype("datetime64[D]").astype("datetime64[M]")
 
 
 def _encode_column(

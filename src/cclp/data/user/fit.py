@@ -31,7 +31,7 @@ from cclp.data.user.cells import (
     parse_numbers,
     parse_truth,
 )
-from cclp.data.user.encode import phase, words_of
+from cclp.data.user.encode import first_of_month, phase, words_of
 from cclp.data.user.table import Table
 
 MOSTLY = 0.95  # of the cells must be numbers, or dates
@@ -195,6 +195,8 @@ def _fit_dates(table: Table, name: str, indicator: bool, said: FittedColumns) ->
         )
     _note(table, name, "dates", parsed, said)
     cycles: tuple[Cycle, ...] = tuple(c for c in CYCLES if len(np.unique(phase(c, known))) > 1)
+    if (known == first_of_month(known)).all():  # they are months: of these no weekday is meant
+        cycles = tuple(c for c in cycles if c != "weekday")
     origin = float(known.min())
     return DateColumn(name, float(known.mean()) - origin, origin, day_first, cycles, indicator)
 
