@@ -251,6 +251,7 @@ def test_help_names_all_options_and_loads_nothing_heavy(
     asked = "from cclp.commands.train import make_config; import cclp.cli; make_config('digits')"
     loaded = children.modules_after(asked)
     assert loaded.isdisjoint({"torch", "sklearn", "scipy", "lightning_fabric", "matplotlib"})
+    assert loaded.isdisjoint({"filelock", "jinja2", "pandas", "pyarrow", "safetensors"})
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
