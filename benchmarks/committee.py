@@ -16,23 +16,19 @@ import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from sklearn.datasets import load_digits, load_iris
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils._param_validation import InvalidParameterError
 
 from benchmarks.estimator import GRAPH, OTHERS, OURS, WITHOUT, Array, few_labels, models
-from cclp.files import marked_page, write_between, write_json
+from benchmarks.rows import Row, Rows
+from cclp.files import marked_page, write_between
 from cclp.pseudo_labels.committee import teach, unit_variance, vote
 from cclp.pseudo_labels.graph import LabelGraph
-from cclp.runs.record import read_json
-from cclp.training.machine import environment
 
-Row = dict[str, Any]
 MARKS = "<!-- benchmarks/committee.py writes from here -->", "<!-- to here: committee -->"
 LABELS, LEAST, MOST, SMALLEST_CLASS = (3, 10), 200, 1_400, 30
 SAME = {"iris", "wine", "wdbc", "optdigits"}  # of KEEL, bundled or much like what is
@@ -137,20 +133,15 @@ def main() -> None:
     parser.add_argument("--docs", type=marked_page(MARKS), help="put the table into this page")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")  # of baselines: convergence, SVC(probability=True)
-    content: Row = {"command": "python -m benchmarks.committee", "rows": []}
-    if options.out.exists():
-        content = read_json(options.out.parent, options.out.name)
+    found = Rows(options.out, "python -m benchmarks.committee")
     for name, get in tables().items():
         for labels, seed in ((labels, seed) for labels in LABELS for seed in options.seeds):
             row = {"data": name, "labels": labels, "seed": seed}
-            if any(row.items() <= other.items() for other in content["rows"]):
-                continue
-            content["rows"].append({**row, "errors": measure(*get(seed), labels, seed)})
-            print(content["rows"][-1], file=sys.stderr, flush=True)
-            write_json(options.out, {**content, "environment": environment(torch.device("cpu"))})
-    print(markdown(content["rows"]))
+            if row not in found:
+                found.add({**row, "errors": measure(*get(seed), labels, seed)})
+    print(markdown(found.rows))
     if options.docs:
-        write_between(options.docs, MARKS, markdown(content["rows"]))
+        write_between(options.docs, MARKS, markdown(found.rows))
 
 
 if __name__ == "__main__":

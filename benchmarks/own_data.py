@@ -20,7 +20,6 @@ are those on test samples that no model and no choice has seen.
 import argparse
 import csv
 import json
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -28,7 +27,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
@@ -39,12 +37,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelSpreading
 
 import cclp
+from benchmarks.rows import Rows
 from cclp.data.load import load
 from cclp.experiments.aggregate import percent
-from cclp.files import marked_page, write_between, write_json
+from cclp.files import marked_page, write_between
 from cclp.pseudo_labels.features import hog_features
 from cclp.sklearn import CCLPClassifier
-from cclp.training.machine import environment
 
 Array = NDArray[Any]
 MARKS = "<!-- benchmarks/own_data.py writes from here -->", "<!-- to here: own data -->"
@@ -301,24 +299,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/own-data.json"))
     parser.add_argument("--docs", type=marked_page(MARKS), help="page to write the table into")
     options = parser.parse_args()
-    content: dict[str, Any] = {"command": "python -m benchmarks.own_data", "rows": []}
-    if options.out.exists():
-        content = json.loads(options.out.read_text())
+    found = Rows(options.out, "python -m benchmarks.own_data")
     given = {} if options.max_steps is None else {"max_steps": options.max_steps}
     for name in options.tasks or TASKS:
         for seed in options.seeds:
             key = {"data": name, "seed": seed, **given}
-            if any(key.items() <= row.items() for row in content["rows"]):
+            if key in found:
                 continue
             with tempfile.TemporaryDirectory() as place:
                 (Path(place) / "data").mkdir()
                 task = TASKS[name](Path(place) / "data", seed)
-                content["rows"].append({**key, **measure(task, seed, Path(place), given)})
-            print(content["rows"][-1], file=sys.stderr, flush=True)
-            write_json(options.out, {**content, "environment": environment(torch.device("cpu"))})
-    print(markdown(content["rows"]))
+                found.add({**key, **measure(task, seed, Path(place), given)})
+    print(markdown(found.rows))
     if options.docs:
-        write_between(options.docs, MARKS, markdown(content["rows"]))
+        write_between(options.docs, MARKS, markdown(found.rows))
 
 
 if __name__ == "__main__":

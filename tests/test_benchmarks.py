@@ -27,6 +27,7 @@ from benchmarks import (
     training,
 )
 from benchmarks import loss as benchmark
+from benchmarks.rows import Rows
 from cclp.experiments.overhead import CLASSES, embeddings
 from cclp.progress import Reporter
 from cclp.sklearn import CCLPClassifier
@@ -314,3 +315,18 @@ def test_only_one_way_to_wait_is_set_by_cclp() -> None:
         env = {name: v for name, v in children.environment().items() if name not in WAITING}
         said.append(children.run([sys.executable, "-c", code], env=env | settings).stdout)
     assert said == ["None\n", "None\n", f"{SPINS}\n"]
+
+
+def test_rows_are_kept_and_not_measured_again(tmp_path: Path) -> None:
+    out = tmp_path / "rows.json"
+    found = Rows(out, "measure")
+    assert {"data": "a"} not in found
+    found.add({"data": "a", "seed": 1, "error": 0.5})
+    again = Rows(out, "other")
+    assert {"data": "a", "seed": 1} in again
+    assert {"data": "a", "seed": 2} not in again
+    again.add({"data": "a", "seed": 2, "error": 0.25})
+    content = json.loads(out.read_text())
+    assert content["command"] == "measure"
+    assert [row["error"] for row in content["rows"]] == [0.5, 0.25]
+    assert "versions" in content["environment"]
