@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cclp.commands.train import announce, is_auto, make_config, train
-from cclp.files import write_bytes
 from cclp.progress import Reporter, make_reporter
 from cclp.runs.data import check_data, load_data
 from cclp.runs.directory import check_new
@@ -139,13 +138,10 @@ class Model:
         Args:
             path: of the page; an older report there is replaced, another file is not.
         """
-        from cclp.commands.reproduce import check_page
-        from cclp.report.page import make_report
+        from cclp.report.page import write_report
 
-        page = Path(path)
-        check_page(page)
-        write_bytes(page, make_report([self.run]).encode(errors="replace"))
-        return page
+        write_report([self.run], Path(path))
+        return Path(path)
 
     def save(self, path: AnyPath) -> Path:
         """Copy the run directory; ``cclp.Model(path)`` and all commands take the copy.

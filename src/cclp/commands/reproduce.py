@@ -246,6 +246,7 @@ def _reproduce(
     budget: float | None = None,
 ) -> None:
     """Run an experiment, draw its figures, print its claims."""
+    from cclp.report.page import check_page
     from cclp.runs.start import Stopped
 
     check_page(out / "report.html")
@@ -274,17 +275,10 @@ def _reproduce(
 def experiment_page(folder: Path, page: Path | None = None) -> Path:
     """Draw the figures of an experiment, and write its page."""
     from cclp.report.experiment import make_experiment_page, write_figures
+    from cclp.report.page import check_page
 
     page = page or folder / "report.html"
     check_page(page)
     write_figures(folder)
     write_bytes(page, make_experiment_page(folder).encode())
     return page
-
-
-def check_page(page: Path) -> None:
-    """Make sure that only a report is overwritten."""
-    from cclp.report.page import is_report
-
-    if page.exists() and not is_report(page):
-        raise ValueError(f"{page} exists and is not a report: choose another --out")

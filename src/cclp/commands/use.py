@@ -19,7 +19,7 @@ from cclp.commands.options import (
     skip_bad_option,
     target_option,
 )
-from cclp.commands.reproduce import check_page, experiment_page
+from cclp.commands.reproduce import experiment_page
 from cclp.data.splits import SOURCES
 from cclp.files import write_bytes
 from cclp.progress import make_reporter
@@ -174,7 +174,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     cclp report runs/mnist runs/mnist-supervised --out comparison.html
     """
     from cclp.experiments.folder import is_experiment
-    from cclp.report.page import make_report
+    from cclp.report.page import write_report
 
     if any(map(is_experiment, runs)):
         if len(runs) > 1:
@@ -183,6 +183,5 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
         return
     if out is None:
         out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
-    check_page(out)
-    write_bytes(out, make_report(list(runs)).encode(errors="replace"))
+    write_report(list(runs), out)
     click.echo(f"report: {out}")

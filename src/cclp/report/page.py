@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from cclp.files import write_bytes
 from cclp.methods import method_parts
 from cclp.report.charts import shorten
 from cclp.report.samples import mistakes_section, unlabeled_section
@@ -62,6 +63,16 @@ def make_report(runs: list[Path]) -> str:
     )
 
 
+def write_report(runs: list[Path], page: Path) -> None:
+    """Write the page of :func:`make_report` to a file; an older report there is replaced.
+
+    Raises:
+        ValueError: as :func:`make_report`, and if there is another file.
+    """
+    check_page(page)
+    write_bytes(page, make_report(runs).encode(errors="replace"))
+
+
 def render(template: str, *, colours: int = 0, **values: Any) -> str:
     """A page from one of the templates here, with style and script in it.
 
@@ -91,6 +102,16 @@ def render(template: str, *, colours: int = 0, **values: Any) -> str:
 def _breakable(name: str) -> Markup:
     """A name that may be broken after a slash or a plus."""
     return Markup("<wbr>").join(re.split("(?<=[/+])", name))
+
+
+def check_page(page: Path) -> None:
+    """Make sure that only a report is overwritten.
+
+    Raises:
+        ValueError: if there is another file.
+    """
+    if page.exists() and not is_report(page):
+        raise ValueError(f"{page} exists and is not a report: choose another --out")
 
 
 def is_report(path: Path) -> bool:
