@@ -4,7 +4,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Sequence
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,15 +66,13 @@ def fit(
         if name not in known:
             raise ValueError(f"there is no such option of cclp train: {name}")
     config, auto = make_config(**given), is_auto(**given)
-    if auto and config.held_out is None:
-        config = replace(config, held_out=0)
     made = None if out is not None else Path(tempfile.mkdtemp(prefix="cclp-"))
     run = Path(out) if made is None else made / "run"  # type: ignore[arg-type]
     try:
         check_new(run)
         with make_reporter(quiet=False) if verbose else Reporter() as report:
             found = load_data(config, report)
-            check_data(config, found)
+            check_data(config, found, auto)
             announce(found, report)
             from cclp.runs import start  # loads torch
 

@@ -203,8 +203,6 @@ def train(
         if time_limit is not None and options["devices"] > 1:
             raise ValueError("--time-limit is for one device: give --max-steps")
         config, auto = make_config(**options), is_auto(**options)
-        if auto and config.held_out is None:
-            config = replace(config, held_out=0)  # all labels are judged by cross-validation
         out = out or Path("runs", _run_name(config))
         own = {"net": config.recipe.net, "method": config.method}
         again = {name: value for name, value in own.items() if is_user_code(value)}
@@ -213,7 +211,7 @@ def train(
     reporter = make_reporter(quiet) if first else Reporter()
     advice = partial(_advice, out, again)
     with reporter as report, StopOnSignal(report.warn, advice) as should_stop:
-        data = _read_early(config, out, report) if resume is None else None
+        data = _read_early(config, auto, out, report) if resume is None else None
         from cclp.runs import start  # torch is loaded from here on
 
         try:
@@ -263,7 +261,7 @@ def _advice(run: Path, again: dict[str, Any]) -> str:
     return f"resume with: {shlex.join(['cclp', 'train', '--resume', str(run), *named])}"
 
 
-def _read_early(config: Config, out: Path | None, report: Reporter) -> Dataset | None:
+def _read_early(config: Config, auto: bool, out: Path | None, report: Reporter) -> Dataset | None:
     """Read and check the data before torch is loaded, which takes seconds: most mistakes are here.
 
     Several processes read them together, later. So does a run with settings or a device that only
@@ -276,7 +274,7 @@ def _read_early(config: Config, out: Path | None, report: Reporter) -> Dataset |
     assert out is not None
     check_new(out)
     data = load_data(config, report)
-    check_data(config, data)
+    check_data(config, data, auto)
     if config.data not in CATALOG:
         announce(data, report)
     return data

@@ -67,8 +67,6 @@ def select_model(
         seconds: that cross-validation may take.
         training: seconds of a training, if they are known.
     """
-    if config.held_out is None:
-        config = replace(config, held_out=0)
     cache = cache_root() / "selection" / data.fingerprint[:24]
     cache.mkdir(parents=True, exist_ok=True)
     problem = make_problem(config, data, report)

@@ -65,8 +65,13 @@ def split_data(config: Config, data: Dataset) -> Split:
     return make_split(data.train_y, config.num_labels, config.held_out or 0, config.seed)
 
 
-def check_data(config: Config, data: Dataset) -> Split:
+def check_data(config: Config, data: Dataset, auto: bool) -> Split:
     """Make sure that the data have what a configuration asks for, without torch.
+
+    Args:
+        config: what to do.
+        data: to train on.
+        auto: see :func:`with_held_out`.
 
     Returns:
         Which samples are labeled, unlabeled and held out.
@@ -74,18 +79,25 @@ def check_data(config: Config, data: Dataset) -> Split:
     Raises:
         ValueError: if they have too few labels, or other classes than those that have weights.
     """
-    split = split_data(with_held_out(config, data), data)
+    split = split_data(with_held_out(config, data, auto), data)
     labels = data.train_y[split.labeled]
     label_weights(labels, data.spec.classes, config.class_weight, config.class_prior)
     return split
 
 
-def with_held_out(config: Config, data: Dataset) -> Config:
+def with_held_out(config: Config, data: Dataset, auto: bool = False) -> Config:
     """The configuration with a number of samples to hold out: by default a fifth of the labels,
     but for the last of each class; none if there is a test set.
+
+    Args:
+        config: what to do.
+        data: to train on.
+        auto: whether models are compared: all labels are judged by cross-validation, none held out.
     """
     if config.held_out is not None:
         return config
+    if auto or len(data.test_y):
+        return replace(config, held_out=0)
     known = data.train_y[data.train_y >= 0]
     most = len(known) - len(np.unique(known))
-    return replace(config, held_out=0 if len(data.test_y) else min(-(-len(known) // 5), most))
+    return replace(config, held_out=min(-(-len(known) // 5), most))

@@ -125,6 +125,8 @@ def train(
             data = local_rank_zero_first(fabric, lambda: load_data(config, report))
         if not fixed_steps and len(data.spec.shape) == 1 and config.recipe.name == "fast":
             config = replace(config, recipe=sized(config.recipe, len(data.train_y)))
+        auto = auto and fabric.world_size == 1
+        config = with_held_out(config, data, auto)
         selection = None
         clock, training = time.monotonic(), 0.0
         if auto or time_limit is not None:
@@ -133,13 +135,12 @@ def train(
             if time_limit is not None:
                 share = TRAINING_SHARE if auto else SAFE_SHARE
                 config, training = plan_steps(config, data, report, time_limit, share)
-            if auto and fabric.world_size == 1:
+            if auto:
                 limit = None if time_limit is None else (1 - TRAINING_SHARE) * time_limit
                 config, selection = select_model(config, data, report, limit, training)
             if time_limit is not None and auto:
                 left = time_limit - (time.monotonic() - clock)
                 config, _ = plan_steps(config, data, report, left, SAFE_SHARE)
-        config = with_held_out(config, data)
         verdict = None if selection is None else selection.verdict
         with own_randomness():
             run = Run(fabric, out, config, data, report, verdict=verdict)
