@@ -26,6 +26,16 @@ from cclp.training.recipe import make_recipe
 from tests.command_line import call
 from tests.runs import own_table, tiny_config, write_mnist
 
+OWN_NET = """
+from torch import nn
+
+class Own(nn.Module):
+    def __init__(self, shape, num_classes):
+        super().__init__()
+        self.features = nn.Linear(shape[0], 6)
+        self.classifier = nn.Sequential(nn.Linear(6, num_classes), nn.Softsign())
+"""
+
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -97,7 +107,9 @@ def test_the_command_writes_a_card(
     assert (card["error"], card["evaluated_on"]) == (result["error"], "test")
     assert (card["num_labels"], card["num_samples"]) == (30, 450)
     assert card["configuration"]["method"] == "cclp"
+    assert card["labels_per_class"] == {str(c): 3 for c in range(10)}
     text = Path("run-safetensors/README.md").read_text()
+    assert "| Labels | 30, 3 of each class |" in text
     assert f"{result['error']:.2%} error on the test set, 450 samples" in text
     assert "N x 1 x 8 x 8 pixels, float32, whole numbers from 0 to 16" in text
     assert call("export", str(digits), "--format", "safetensors") == 2
@@ -165,7 +177,53 @@ def test_a_table_and_a_run_that_is_not_finished(tmp_path: Path) -> None:
     assert about.eval_results is None
     assert "the training was not finished" in text
     assert "| Classes | 2: no, yes |" in text
+    assert card["labels_per_class"] == {"no": 8, "yes": 8}  # a fifth is held out
+    assert "| Labels | 16, 8 of each class |" in text
     assert "features, float32; normalised inside" in text
+
+
+def own_net_run(folder: Path) -> tuple[Path, str]:
+    """A run on a table by a network whose last layer is not linear; and how it is named."""
+    own_table(folder / "mine.csv")
+    (folder / "mine.py").write_text(OWN_NET)
+    net, recipe = f"{folder / 'mine.py'}:Own", make_recipe("short", "digits")
+    recipe = replace(recipe, net=net, max_steps=2, per_class=2, unlabeled_batch=4)
+    config = tiny_config(num_labels=None, method="cclp", target="kind")
+    train(replace(config, data=str(folder / "mine.csv"), recipe=recipe), folder / "run")
+    return folder / "run", net
+
+
+def test_a_stranger_learns_no_path_of_this_machine(tmp_path: Path) -> None:
+    run, net = own_net_run(tmp_path)
+    content = json.loads((run / "config.json").read_text())
+    content["config"]["data_dir"] = str(tmp_path)
+    content["config"]["pseudo_label_features"] = str(tmp_path / "f.npy")
+    content["config"]["settings"] = {f"{tmp_path}/way.py:Way": {"weight": 1}}
+    content["config"]["method"] = f"{tmp_path}/way.py:Way+graph_pseudo_label"
+    (run / "config.json").write_text(json.dumps(content))
+    card = export(run, tmp_path / "out", "safetensors", net)
+    for file in ("config.json", "README.md"):
+        assert str(tmp_path) not in (tmp_path / "out" / file).read_text()
+    found = card["configuration"]
+    assert found["recipe"]["net"] == "mine.py:Own"
+    assert found["pseudo_label_features"] == "f.npy"
+    assert found["method"] == "way.py:Way+graph_pseudo_label"
+    assert found["settings"] == {"way.py:Way": {"weight": 1}}
+    assert load_exported(tmp_path / "out", net)(torch.zeros(2, 5))[0].shape == (2, 2)
+
+
+def test_labels_of_a_run_that_did_not_record_them(digits: Path, tmp_path: Path) -> None:
+    old = shutil.copytree(digits, tmp_path / "old")
+    content = json.loads((old / "config.json").read_text())
+    content["labels_per_class"][0] = -1
+    (old / "config.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"config\.json is damaged: labels_per_class .*-1"):
+        export(old, tmp_path / "out", "safetensors")
+    del content["labels_per_class"]
+    (old / "config.json").write_text(json.dumps(content))
+    card = export(old, tmp_path / "out", "safetensors")
+    assert card["labels_per_class"] is None
+    assert "| Labels | 30 |" in model_card(card)
 
 
 HOSTILE = [
@@ -198,9 +256,11 @@ def test_names_stay_text(digits: Path, tmp_path: Path, name: str) -> None:
     before = card_of(model_card(config)).data.to_dict()
     config["input"]["classes"], config["data"] = ["a", name], name
     config["configuration"]["method"] = config["configuration"]["recipe"]["net"] = name
+    config["labels_per_class"] = {"a": 1, name: 2}
     text = model_card(config)
     found = cells(text)
     assert found["Classes"] == f"2: a, {name}"
+    assert found["Labels"] == f"3: a 1, {name} 2"
     assert found["Data"] == name
     assert found["Method"].startswith(f"{name}, recipe ")
     assert found["Network"].startswith(f"{name}, ")

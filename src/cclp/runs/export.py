@@ -14,6 +14,7 @@ normalises its inputs is part of it.
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import warnings
@@ -25,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from cclp.checks import check_choice
+from cclp.checks import check_choice, check_integer
 from cclp.data.dataset import InputSpec
 from cclp.data.normalize import ZScore
 from cclp.files import write_bytes, write_json
@@ -33,7 +34,8 @@ from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.runs.inference import Trained, open_run
 from cclp.runs.model_card import model_card
-from cclp.runs.record import read_config, read_json, read_result
+from cclp.runs.record import damage_named, read_config, read_json, read_result
+from cclp.training.config import Config
 from cclp.training.machine import environment
 from cclp.user_code import confirm_named
 
@@ -167,19 +169,49 @@ def _to_onnx(classifier: Classifier, spec: InputSpec) -> bytes:
 def _config(run: Path, trained: Trained, name: str, content: bytes) -> dict[str, Any]:
     about, asked = read_config(run)
     result = read_result(run)
+    with damage_named(run / "config.json"):
+        labels = _labels_per_class(about, trained.spec.classes)
     return {
         "file": name,
         "sha256": hashlib.sha256(content).hexdigest(),
         "data": about["data"]["name"],
         "data_verified": about["data"]["verified"],
         "num_labels": "all" if about["labeled"] == "all" else len(about["labeled"]),
+        "labels_per_class": labels,
         "input": trained.spec.to_json(),
         "parameters": sum(p.numel() for p in trained.objective.network.parameters()),
         "finished": result is not None,
         "error": None if result is None else result.error,
         "evaluated_on": None if result is None else result.evaluated_on,
         "num_samples": None if result is None else result.num_samples,
-        "configuration": asked.to_json(),
+        "configuration": _without_places(asked),
         "trained_with": about["environment"],
         "exported_with": environment(torch.device("cpu")),
     }
+
+
+def _labels_per_class(about: dict[str, Any], classes: tuple[str, ...]) -> dict[str, int] | None:
+    """How many labels of each class the training had; None if an older version trained."""
+    counts = about.get("labels_per_class")
+    if counts is None:
+        return None
+    each = zip(classes, counts, strict=True)
+    return {name: check_integer("labels_per_class", count, least=0) for name, count in each}
+
+
+def _without_places(config: Config) -> dict[str, Any]:
+    """A configuration as strangers may read it: of paths on this machine only the last part."""
+    content = config.to_json()
+    del content["data"], content["data_dir"]  # the card has the name of the data
+    if config.pseudo_label_features is not None:
+        content["pseudo_label_features"] = Path(config.pseudo_label_features).name
+    content["method"] = _last_part(config.method)
+    content["settings"] = {_last_part(name): values for name, values in config.settings.items()}
+    for name in ("method", "net"):
+        content["recipe"][name] = _last_part(content["recipe"][name])
+    return content
+
+
+def _last_part(name: str) -> str:
+    """Code of a user without its folders: ``mine.py:Method+vat`` of ``/a/mine.py:Method+vat``."""
+    return "+".join(re.split(r"[/\\]", part)[-1] for part in name.split("+"))

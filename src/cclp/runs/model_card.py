@@ -93,7 +93,7 @@ def _page(config: dict[str, Any]) -> str:
     versions = config["trained_with"]["versions"].items()
     rows = {
         "Data": f"{data}{unlike}",
-        "Labels": config["num_labels"],
+        "Labels": _labels(config),
         "Classes": f"{len(spec['classes'])}: {classes}",
         "Input `x`": f"N x {shape} {kind}, float32{scale}; normalised inside",
         "Output": "`logits`, N x classes; `embedding`, N x features",
@@ -108,6 +108,17 @@ def _page(config: dict[str, Any]) -> str:
     lines += [f"| {name} | {value} |" for name, value in rows.items()]
     lines += ["", "Everything else about the training is in `config.json`. Made by `cclp export`."]
     return "\n".join(lines) + "\n"
+
+
+def _labels(config: dict[str, Any]) -> str:
+    """How many labels of each class the training had, if that is recorded."""
+    counts = config["labels_per_class"]
+    if counts is None:
+        return str(config["num_labels"])
+    total = sum(counts.values())
+    if len(set(counts.values())) == 1:
+        return f"{total}, {min(counts.values())} of each class"
+    return f"{total}: {', '.join(f'{_text(name)} {count}' for name, count in counts.items())}"
 
 
 def _text(name: object) -> str:

@@ -169,6 +169,9 @@ class Run:
                 **data.spec.to_json(),
             },
             "labeled": "all" if self.config.num_labels is None else labeled,
+            "labels_per_class": np.bincount(
+                data.train_y[labeled], minlength=data.num_classes
+            ).tolist(),
             "pseudo_label_features": self.features_digest,
             "environment": machine,
         }
