@@ -18,12 +18,13 @@ from markdown_it import MarkdownIt
 
 from cclp.data.load import load
 from cclp.runs.export import export, load_exported
-from cclp.runs.inference import open_run
+from cclp.runs.inference import open_run, predict
 from cclp.runs.model_card import model_card
 from cclp.runs.start import Stopped, train
 from cclp.training.evaluation import run_net
 from cclp.training.recipe import make_recipe
 from tests.command_line import call
+from tests.records import make_verdict, write_verdict
 from tests.runs import own_table, tiny_config, write_mnist
 
 OWN_NET = """
@@ -212,6 +213,22 @@ def test_a_stranger_learns_no_path_of_this_machine(tmp_path: Path) -> None:
     assert load_exported(tmp_path / "out", net)(torch.zeros(2, 5))[0].shape == (2, 2)
 
 
+def test_probabilities_are_calibrated_whatever_the_last_layer(tmp_path: Path) -> None:
+    run, net = own_net_run(tmp_path)
+    x = torch.zeros(1, 5)
+    (tmp_path / "new.csv").write_text("amount,colour\n1.5,red\n")
+    (before,) = predict(run, [tmp_path / "new.csv"], net=net)
+    export(run, tmp_path / "before", "safetensors", net)
+    write_verdict(run, make_verdict(temperature=2.0))
+    (after,) = predict(run, [tmp_path / "new.csv"], net=net)
+    root = np.sqrt(before.probabilities)
+    np.testing.assert_allclose(after.probabilities, root / root.sum(), rtol=1e-5)
+    card = export(run, tmp_path / "after", "safetensors", net)
+    assert card["temperature"] == 2
+    mine, theirs = (load_exported(tmp_path / name, net)(x)[0] for name in ("before", "after"))
+    torch.testing.assert_close(theirs, mine / 2)
+
+
 def test_labels_of_a_run_that_did_not_record_them(digits: Path, tmp_path: Path) -> None:
     old = shutil.copytree(digits, tmp_path / "old")
     content = json.loads((old / "config.json").read_text())
@@ -298,6 +315,7 @@ def test_what_was_changed_is_refused(digits: Path, tmp_path: Path) -> None:
     changes: tuple[dict[str, Any], ...] = (
         {"input": None},
         {"configuration": {}},
+        {"temperature": 0},
         {"configuration": {**about["configuration"], "recipe": {"net": "svhn"}}},
     )
     for change in changes:

@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from cclp.checks import check_choice, check_integer
+from cclp.checks import check_choice, check_integer, check_number
 from cclp.data.dataset import InputSpec
 from cclp.data.normalize import ZScore
 from cclp.files import write_bytes, write_json
@@ -50,17 +50,19 @@ class Classifier(nn.Module):
     Args:
         normalizer: of inputs.
         net: the trained network.
+        temperature: by which its logits are divided, so that they give calibrated probabilities.
     """
 
-    def __init__(self, normalizer: nn.Module, net: nn.Module) -> None:
+    def __init__(self, normalizer: nn.Module, net: nn.Module, temperature: float = 1.0) -> None:
         super().__init__()
         self.normalizer = normalizer
         self.net = net
+        self.temperature = temperature
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Logits, (N, C), and z, (N, F), of samples (N, channels, height, width) or (N, D)."""
         z = self.net.features(self.normalizer(x))  # type: ignore[operator]
-        return self.net.classifier(z), z  # type: ignore[operator]
+        return self.net.classifier(z) / self.temperature, z  # type: ignore[operator]
 
 
 def export(
@@ -90,7 +92,9 @@ def export(
     if out.exists():
         raise ValueError(f"{out} exists and is never overwritten: choose another --out")
     trained = open_run(run, net, report)
-    classifier = Classifier(trained.objective.normalizer, trained.objective.network).cpu().eval()
+    objective = trained.objective
+    classifier = Classifier(objective.normalizer, objective.network, trained.temperature)
+    classifier.cpu().eval()
     name = f"model.{format}"
     if format == "onnx":
         content = _to_onnx(classifier, trained.spec)
@@ -131,7 +135,9 @@ def load_exported(folder: Path, net: str | None = None) -> Classifier:
         normalizer = ZScore(tensors["normalizer.mean"], tensors["normalizer.scale"])
         name = confirm_named("net", str(config["configuration"]["recipe"]["net"]), net)
         spec = InputSpec.from_json(config["input"])
-        classifier = Classifier(normalizer, make_net(name, spec.shape, spec.num_classes))
+        own = make_net(name, spec.shape, spec.num_classes)
+        temperature = check_number("temperature", config.get("temperature", 1.0), above=0)
+        classifier = Classifier(normalizer, own, temperature)
         classifier.load_state_dict(tensors)
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"{folder} cannot be used: {' '.join(str(error).split())[:200]}") from None
@@ -180,6 +186,7 @@ def _config(run: Path, trained: Trained, name: str, content: bytes) -> dict[str,
         "labels_per_class": labels,
         "input": trained.spec.to_json(),
         "parameters": sum(p.numel() for p in trained.objective.network.parameters()),
+        "temperature": trained.temperature,
         "finished": result is not None,
         "error": None if result is None else result.error,
         "evaluated_on": None if result is None else result.evaluated_on,

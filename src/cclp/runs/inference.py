@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from cclp.checks import refuse_options
 from cclp.data.dataset import Dataset, InputSpec
@@ -15,7 +13,6 @@ from cclp.data.load import load
 from cclp.data.normalize import ZScore
 from cclp.data.splits import Source
 from cclp.data.user.load import read_samples
-from cclp.nets.base import Net
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import does_not_fit, load_checkpoint
@@ -77,13 +74,23 @@ class Prediction(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A run's network as its last checkpoint has it."""
+    """A run's network as its last checkpoint has it.
+
+    Attributes:
+        config: of the run.
+        spec: of its samples.
+        fingerprint: of its data.
+        fabric: where the network is.
+        objective: the network, with what normalises its inputs.
+        temperature: by which logits are divided before they become probabilities.
+    """
 
     config: Config
     spec: InputSpec
     fingerprint: str
     fabric: "Fabric"
     objective: Objective
+    temperature: float
 
 
 def open_run(out: Path, net: str | None = None, report: Reporter | None = None) -> Trained:
@@ -119,22 +126,10 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
         objective.net.load_state_dict(tensors_below(tensors, f"objective.{network}."))
     except (RuntimeError, TypeError) as error:
         raise does_not_fit(out, checkpoint, error) from None
-    verdict = read_verdict(out)
-    if verdict is not None:
-        calibrate(objective.net, verdict.temperature)
     objective.to(fabric.device)
-    return Trained(config, spec, fingerprint, fabric, objective)
-
-
-def calibrate(net: Net, temperature: float) -> None:
-    """Divide the logits of a network by a temperature, if its last layer is plainly linear."""
-    last: nn.Module = net.classifier
-    while isinstance(last, nn.Sequential) and len(last):
-        last = last[-1]
-    if isinstance(last, nn.Linear):
-        with torch.no_grad():
-            for parameter in last.parameters():
-                parameter.div_(temperature)
+    verdict = read_verdict(out)
+    temperature = 1.0 if verdict is None else verdict.temperature
+    return Trained(config, spec, fingerprint, fabric, objective, temperature)
 
 
 def evaluate(
@@ -257,7 +252,7 @@ def predict(
     for places, x in read_samples(paths, trained.spec, skip_bad=skip_bad, report=report):
         if not len(x):
             continue
-        outputs = run_net(trained.fabric, trained.objective, x)
-        for (file, row), each in zip(places, outputs.logits.softmax(1).tolist(), strict=True):
+        logits = run_net(trained.fabric, trained.objective, x).logits / trained.temperature
+        for (file, row), each in zip(places, logits.softmax(1).tolist(), strict=True):
             k = max(range(len(each)), key=each.__getitem__)
             yield Prediction(file, row, trained.spec.classes[k], each[k], tuple(each))
