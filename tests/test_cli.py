@@ -13,7 +13,7 @@ from cclp.commands.stop import Interrupted, StopOnSignal
 from cclp.commands.train import train
 from tests import children
 from tests.command_line import call
-from tests.runs import assert_same_run, write_mnist
+from tests.runs import assert_same_run, own_table, write_mnist
 
 SMALL = [
     "train", "digits", "--num-labels", "20", "--per-class", "2", "--unlabeled-batch", "20",
@@ -96,6 +96,18 @@ def test_default_directory_names_the_run(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     assert call(*SMALL[:6], "--max-steps", "1", "--quiet", "--method", "supervised") == 0
     assert (tmp_path / "runs" / "digits-20-fast-supervised-seed0" / "result.json").exists()
+
+
+def test_default_directory_names_no_method_before_auto_has_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own_table(tmp_path / "mine.csv")
+    taken = Path("runs", "mine-all-auto-seed3", "notes.txt")
+    taken.parent.mkdir(parents=True)
+    taken.touch()
+    assert call("train", "mine.csv", "--target", "kind", "--seed", "3") == 2
+    assert f"{taken.parent} exists and is never overwritten" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def train(
         if time_limit is not None and options["devices"] > 1:
             raise ValueError("--time-limit is for one device: give --max-steps")
         config, auto = make_config(**options), is_auto(**options)
-        out = out or Path("runs", _run_name(config))
+        out = out or Path("runs", _run_name(config, auto))
         own = {"net": config.recipe.net, "method": config.method}
         again = {name: value for name, value in own.items() if is_user_code(value)}
 
@@ -382,9 +382,10 @@ def _settings(
     return found
 
 
-def _run_name(config: Config) -> str:
-    method = file_name(config.method)
-    return f"{data_name(config)}-{config.recipe.name}-{method}-seed{config.seed}"
+def _run_name(config: Config, auto: bool) -> str:
+    """Of the run directory: what auto will choose is not known yet."""
+    how = AUTO if auto else f"{config.recipe.name}-{file_name(config.method)}"
+    return f"{data_name(config)}-{how}-seed{config.seed}"
 
 
 def data_name(config: Config) -> str:
