@@ -30,7 +30,7 @@ from cclp.data.user.encode import encode
 from cclp.data.user.fit import fit_columns
 from cclp.data.user.labels import is_missing_label
 from cclp.data.user.load import READERS, load_user_data, read_samples
-from cclp.data.user.table import Table
+from cclp.data.user.table import Rows, Table
 from cclp.data.user.tables import TableReader
 from cclp.progress import Reporter
 from cclp.runs.data import load_data
@@ -79,10 +79,23 @@ def test_runs_of_version_0_1_call_the_target_a_label(tmp_path: Path) -> None:
         InputSpec.from_json(recorded)
 
 
+def test_rows_keep_every_cell() -> None:
+    cells = [[f"{n}", "", f"a\0{n}\0", "é ☃ 𝒳 " * (n % 50)] for n in range(25_000)]
+    rows = Rows(iter(cells), 4)
+    assert len(rows) == 25_000
+    assert list(map(list, rows)) == cells
+    for place in (3, 0, 2, 2, 1):
+        assert rows.column(place) == [row[place] for row in cells]
+    assert rows.wrong == []
+    cells[12_345].pop()
+    cells[12_346] += ["x"]
+    assert Rows(cells, 4).wrong == [(12_345, 3), (12_346, 5)]
+
+
 def test_a_format_is_a_reader_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_words(path: Path) -> Table:
         header, *rows = [line.split() for line in path.read_text().splitlines()]
-        return Table(path, header, rows, list(range(2, len(rows) + 2)))
+        return Table(path, header, Rows(rows, len(header)), list(range(2, len(rows) + 2)))
 
     path = tmp_path / "t.words"
     path.write_text("size kind\n1 a\n2 b\n")
@@ -221,7 +234,7 @@ def test_cells_with_commas_quotes_and_line_breaks(tmp_path: Path) -> None:
     csv.writer(content).writerows([["a", "kind"], ['x, "y"\nz', "1"], ["b", "2"]])
     (tmp_path / "t.csv").write_bytes(content.getvalue().encode())
     table = read_csv(tmp_path / "t.csv")
-    assert table.column("a") == ('x, "y"\nz', "b")
+    assert table.column("a") == ['x, "y"\nz', "b"]
     assert table.lines == [3, 4]
     assert fit_columns(table, "kind").columns == (ChoiceColumn("a", ("b", 'x, "y"\nz')),)
 
@@ -246,7 +259,7 @@ def test_delimiters(tmp_path: Path, text: str, header: list[str], first: list[st
     (tmp_path / "t.csv").write_text(text)
     table = read_csv(tmp_path / "t.csv")
     assert table.header == header
-    assert table.rows == [first]
+    assert list(table.rows) == [tuple(first)]
     assert table.lines == [3 if text.startswith(("sep", "\n")) else 2]
 
 
@@ -431,7 +444,8 @@ def columns_of(
 ) -> tuple[dict[str, Column], dict[str, str], list[str]]:
     """What a column of these cells becomes, beside one of numbers."""
     rows = [[cell, str(n % 7), "xy"[n % 2]] for n, cell in enumerate(cells)]
-    table = Table(tmp_path / "t.csv", [name, "b", "kind"], rows, list(range(2, len(rows) + 2)))
+    lines = list(range(2, len(rows) + 2))
+    table = Table(tmp_path / "t.csv", [name, "b", "kind"], Rows(rows, 3), lines)
     fitted = fit_columns(table, "kind", **options)
     return {c.name: c for c in fitted.columns}, fitted.left_out, fitted.notes
 
@@ -584,7 +598,7 @@ def test_columns_round_trip_and_older_ones_are_read() -> None:
     del recorded["means"]
     older = InputSpec.from_json(recorded).columns
     assert older == (NumberColumn("n", 1.5), ChoiceColumn("c", ("", "NA")))
-    table = Table(Path("t.csv"), ["c", "n"], [["NA", "1"], ["none", ""]], [2, 3])
+    table = Table(Path("t.csv"), ["c", "n"], Rows([["NA", "1"], ["none", ""]], 2), [2, 3])
     assert encode(table, older).tolist() == [[1, 0, 1], [1.5, 1, 0]]
     for wrong in (
         {"name": "n", "kind": "other"},

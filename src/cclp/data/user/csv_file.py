@@ -4,12 +4,13 @@ import csv
 import io
 import re
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cclp.data.unpack import read_content
-from cclp.data.user.table import Table
+from cclp.data.user.table import Rows, Table
 
 if TYPE_CHECKING:
     from _csv import Reader as CSVReader
@@ -31,19 +32,24 @@ def read_csv(path: Path) -> Table:
     text = text[said.end() :] if said else text
     delimiter = said[1] if said else _find_delimiter(text)
     reader = _reader(text, delimiter)
-    rows, lines = [], []
-    try:
-        header = [name.strip() for name in next(filter(None, reader), [])]
+    lines: list[int] = []
+
+    def cells() -> Iterator[list[str]]:
         for row in reader:
             if row:
-                rows.append(list(map(str.strip, row)))
                 lines.append(reader.line_num + (said is not None))
+                yield list(map(str.strip, row))
+
+    try:
+        header = [name.strip() for name in next(filter(None, reader), [])]
+        rows = Rows(cells(), len(header))
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
-    if not rows:
+    if not len(rows):
         raise ValueError(f"{path} must hold a header and rows, but holds {len(text)} characters")
-    if header[-1] == "" and all(len(row) == len(header) and row[-1] == "" for row in rows):
-        header, rows = header[:-1], [row[:-1] for row in rows]  # every line ends in a delimiter
+    if header[-1] == "" and not rows.wrong and not any(rows.column(len(header) - 1)):
+        header.pop()  # every line ends in a delimiter
+        rows.drop_last_column()
     facts = f", cells between {DELIMITERS[delimiter]}"
     return Table(path, header, rows, lines, delimiter != ",", facts, warning)
 
@@ -84,5 +90,6 @@ def _find_delimiter(text: str) -> str:
 
 
 def _reader(text: str, delimiter: str) -> "CSVReader":
-    lines = io.StringIO(text, newline="")
+    content = io.BytesIO(text.encode())  # a StringIO would take four bytes for every character
+    lines = io.TextIOWrapper(content, "utf-8", newline="")
     return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from cclp.data.user.csv_file import read_csv
 from cclp.data.user.labels import is_missing_label
-from cclp.data.user.table import Table
+from cclp.data.user.table import Rows, Table
 
 Part = Literal["train", "val", "test"]
 PARTS: dict[str, Part] = {
@@ -155,7 +155,8 @@ def _with_header(table: Table, index: dict[str, tuple[Path, ...]]) -> Table:
     if not any("." in name and _key(name) in index for name in table.header):
         return table
     names = [f"column {number + 1}" for number in range(len(table.header))]
-    return replace(table, header=names, rows=[table.header, *table.rows], lines=[1, *table.lines])
+    rows = Rows([table.header, *table.rows], len(names))
+    return replace(table, header=names, rows=rows, lines=[1, *table.lines])
 
 
 def _class_column(table: Table, files: str, target: str | None) -> str:

@@ -1,9 +1,57 @@
 """A table, cell by cell."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import islice
 from pathlib import Path
+
+import numpy as np
+
+_BLOCK = 10_000  # rows
+
+
+class Rows:
+    """Rows of cells, in a third of the memory of Python's strings.
+
+    Args:
+        rows: that may still be read while they are taken.
+        width: cells of a row.
+
+    Attributes:
+        wrong: place and width of the rows that have another width.
+    """
+
+    def __init__(self, rows: Iterable[Sequence[str]], width: int) -> None:
+        self.wrong: list[tuple[int, int]] = []
+        self._blocks = []
+        self._size, self._latest = 0, (-1, list[str]())
+        left = iter(rows)
+        while block := list(islice(left, _BLOCK)):
+            for place, row in enumerate(block):
+                if len(row) != width:
+                    self.wrong.append((self._size + place, len(row)))
+                    block[place] = [*row, *[""] * width][:width]
+            columns = list(zip(*block, strict=True))
+            self._blocks.append(np.array(columns, np.dtypes.StringDType()))
+            self._size += len(block)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        for block in self._blocks:
+            yield from zip(*block.tolist(), strict=True)
+
+    def column(self, place: int) -> list[str]:
+        """All cells of a column; the latest is kept, as it is often asked for again."""
+        if self._latest[0] != place:
+            cells = [cell for block in self._blocks for cell in block[place].tolist()]
+            self._latest = place, cells
+        return self._latest[1]
+
+    def drop_last_column(self) -> None:
+        """Forget the last column."""
+        self._blocks = [block[:-1] for block in self._blocks]
 
 
 @dataclass(frozen=True)
@@ -26,7 +74,7 @@ class Table:
 
     path: Path
     header: list[str]
-    rows: list[list[str]]
+    rows: Rows
     lines: list[int]
     decimal_comma: bool = False
     facts: str = ""
@@ -45,18 +93,13 @@ class Table:
             raise ValueError(
                 f"{self.path}: the first line must name the columns, got {', '.join(header[:5])}"
             )
-        width = len(header)
-        wrong = [place for place, row in enumerate(self.rows) if len(row) != width]
+        wrong = self.rows.wrong
         if wrong:
+            place, width = wrong[0]
             raise ValueError(
-                f"{self.path}, line {self.lines[wrong[0]]}: expected {width} cells as in the "
-                f"header, got {len(self.rows[wrong[0]])}"
-                + (f"; so in {len(wrong)} lines" if len(wrong) > 1 else "")
+                f"{self.path}, line {self.lines[place]}: expected {len(header)} cells as in the "
+                f"header, got {width}" + (f"; so in {len(wrong)} lines" if len(wrong) > 1 else "")
             )
-
-    @cached_property
-    def _columns(self) -> dict[str, Sequence[str]]:
-        return dict(zip(self.header, zip(*self.rows, strict=True), strict=True))
 
     def column(self, name: str) -> Sequence[str]:
         """All cells of a column.
@@ -66,7 +109,7 @@ class Table:
         """
         if name not in self.header:
             raise ValueError(f"{self.path} has no column {name!r}, only {', '.join(self.header)}")
-        return self._columns[name]
+        return self.rows.column(self.header.index(name))
 
     def cell(self, name: str, row: int) -> str:
         """What a cell holds and where it is, for messages."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cclp.data.unpack import unpack_limit
-from cclp.data.user.table import Table
+from cclp.data.user.table import Rows, Table
 
 _BYTES_PER_CELL = 8  # at least, of a table in memory
 
@@ -26,12 +26,17 @@ def read_parquet(path: Path) -> Table:
         with parquet.ParquetFile(path) as file:
             header = [str(name) for name in file.schema_arrow.names]
             _check_size(path, file.metadata.num_rows * len(header))
-            rows: list[list[str]] = []
-            for batch in file.iter_batches(10_000, use_threads=False):
-                columns = [[_cell(value) for value in column.to_pylist()] for column in batch]
-                rows += map(list, zip(*columns, strict=True))
-                _check_size(path, len(rows) * len(header))
+            rows = Rows(_parquet_rows(path, file), len(header))
     return _table(path, header, rows, first=1, facts="")
+
+
+def _parquet_rows(path: Path, file: Any) -> Iterator[tuple[str, ...]]:
+    cells = 0
+    for batch in file.iter_batches(10_000, use_threads=False):
+        cells += batch.num_rows * batch.num_columns
+        _check_size(path, cells)
+        columns = [[_cell(value) for value in column.to_pylist()] for column in batch]
+        yield from zip(*columns, strict=True)
 
 
 def read_xlsx(path: Path) -> Table:
@@ -65,7 +70,7 @@ def read_xlsx(path: Path) -> Table:
         rows.pop()
     width = max((len(_without_gaps(row)) for row in rows), default=0)
     rows = [row[:width] + [""] * (width - len(row)) for row in rows]
-    return _table(path, rows[0] if rows else [], rows[1:], first=2, facts=facts)
+    return _table(path, rows[0] if rows else [], Rows(rows[1:], width), first=2, facts=facts)
 
 
 @contextmanager
@@ -108,7 +113,7 @@ def _without_gaps(row: list[str]) -> list[str]:
     return row[:end]
 
 
-def _table(path: Path, header: list[str], rows: list[list[str]], first: int, facts: str) -> Table:
-    if not header or not rows:
+def _table(path: Path, header: list[str], rows: Rows, first: int, facts: str) -> Table:
+    if not header or not len(rows):
         raise ValueError(f"{path} must hold a header and rows, but holds {len(rows)} rows")
     return Table(path, header, rows, list(range(first, first + len(rows))), facts=facts)
