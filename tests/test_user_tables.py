@@ -440,7 +440,7 @@ def test_cells_that_are_no_dates() -> None:
 
 
 def columns_of(
-    tmp_path: Path, cells: list[str], name: str = "a", **options: list[str]
+    tmp_path: Path, cells: list[str], name: str = "a", **options: Any
 ) -> tuple[dict[str, Column], dict[str, str], list[str]]:
     """What a column of these cells becomes, beside one of numbers."""
     rows = [[cell, str(n % 7), "xy"[n % 2]] for n, cell in enumerate(cells)]

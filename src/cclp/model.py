@@ -45,7 +45,7 @@ def fit(
         out: run directory, which must not exist; None: a temporary one, gone with the model.
         verbose: whether to show progress, on standard error.
         options: further ones of ``cclp train``, with underscores: ``image_size=64``,
-            ``drop=["id"]``.
+            ``drop=["id"]``, ``features="timm:resnet18"``.
 
     Returns:
         The trained model.
@@ -71,7 +71,7 @@ def fit(
     try:
         check_new(run)
         with make_reporter(quiet=False) if verbose else Reporter() as report:
-            found = load_data(config, report)
+            found = load_data(config, report, features=config.features)
             check_data(config, found, auto)
             announce(found, report)
             from cclp.runs import start  # loads torch
@@ -86,7 +86,7 @@ def fit(
                 fixed_steps=max_steps is not None,
                 time_limit=None if time_limit is None else 60 * time_limit,
             )
-        model = Model(run, net=options.get("net"))
+        model = Model(run, net=options.get("net"), features=config.features)
     except BaseException:
         if made is not None:
             shutil.rmtree(made, ignore_errors=True)
@@ -102,6 +102,7 @@ class Model:
     Args:
         run: the run directory, of ``cclp train`` or :func:`fit`.
         net: the user's own network named again, if the run has one.
+        features: those of the run named again, if they are the user's own or have moved.
 
     Attributes:
         run: the run directory.
@@ -112,8 +113,8 @@ class Model:
         ValueError: if it is none.
     """
 
-    def __init__(self, run: AnyPath, net: str | None = None) -> None:
-        self.run, self.net = Path(run), net
+    def __init__(self, run: AnyPath, net: str | None = None, features: str | None = None) -> None:
+        self.run, self.net, self.features = Path(run), net, features
         about, _ = read_config(self.run)
         self.classes: tuple[str, ...] = tuple(about["data"]["classes"])
         self.verdict: Verdict | None = read_verdict(self.run)
@@ -127,7 +128,8 @@ class Model:
         from cclp.runs.inference import predict
 
         some = [paths] if isinstance(paths, str | PathLike) else paths
-        return list(predict(self.run, [Path(path) for path in some], net=self.net))
+        files = [Path(path) for path in some]
+        return list(predict(self.run, files, net=self.net, features=self.features))
 
     def report(self, path: AnyPath) -> Path:
         """Write an HTML page about the training.

@@ -146,7 +146,9 @@ skip_bad_option = click.option(
     "--skip-bad", is_flag=True, help="Leave out images that cannot be read."
 )
 image_size_option = click.option(
-    "--image-size", type=int, help="Side that images of a folder get.  [default: 32]"
+    "--image-size",
+    type=int,
+    help="Side that images of a folder get.  [default: 32; with --features the model's, else 224]",
 )
 setting_option = click.option(
     "--setting",
@@ -160,5 +162,14 @@ net_option = click.option(
     metavar="MY_FILE:FUNCTION",
     help="A network of your own: function(shape, num_classes) gives a module with 'features' and "
     "'classifier'.",
+)
+features_option = click.option(
+    "--features",
+    metavar="NAME",
+    help="Turn images or texts of your own into vectors first, by a frozen pretrained model: "
+    "timm:resnet18 or torchvision:resnet18 for images (resnet18@FILE: weights from a file), "
+    "sentence_transformers:all-MiniLM-L6-v2 for columns of text; or by MY_FILE:FUNCTION of your "
+    "own: a batch of images (N, H, W, C) or a list of texts becomes an array (N, D). A run "
+    "remembers it; only code of your own has to be named again.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Warnings and the result only.")

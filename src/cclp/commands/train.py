@@ -18,6 +18,7 @@ from cclp.commands.options import (
     choice_option,
     data_dir_option,
     drop_option,
+    features_option,
     image_size_option,
     keep_option,
     max_steps_option,
@@ -36,6 +37,7 @@ from cclp.data.describe import describe, warnings_about
 from cclp.data.load import find_kind
 from cclp.data.published.catalog import CATALOG
 from cclp.data.splits import SOURCES
+from cclp.data.user.features import absolute_name, is_own_function
 from cclp.data.weights import PRIORS
 from cclp.methods import METHODS, file_name, method_parts
 from cclp.progress import Reporter, make_reporter
@@ -48,7 +50,7 @@ from cclp.training.recipe import RECIPES, Recipe, Setting, Settings, make_recipe
 from cclp.user_code import is_user_code
 
 AUTO = "auto"
-RESUME_TAKES = ("data_dir", "net", "method")
+RESUME_TAKES = ("data_dir", "net", "method", "features")
 
 
 @click.command(short_help="Train a classifier from few labels.")
@@ -84,6 +86,7 @@ RESUME_TAKES = ("data_dir", "net", "method")
 @drop_option
 @keep_option
 @skip_bad_option
+@features_option
 @net_option
 @max_steps_option
 @click.option(
@@ -181,6 +184,7 @@ def train(
     cclp train mnist --num-labels 100 --max-steps 9000 --out runs/mnist
     cclp train --resume runs/mnist
     cclp train photos/ --image-size 64
+    cclp train photos/ --features timm:resnet18
     cclp train customers.csv --target churned
 
     A run that was stopped or killed resumes with --resume as if nothing had happened.
@@ -206,6 +210,8 @@ def train(
         out = out or Path("runs", _run_name(config, auto))
         own = {"net": config.recipe.net, "method": config.method}
         again = {name: value for name, value in own.items() if is_user_code(value)}
+        if config.features is not None and is_own_function(config.features):
+            again["features"] = config.features
 
     first = processes.rank() == 0
     reporter = make_reporter(quiet) if first else Reporter()
@@ -273,7 +279,7 @@ def _read_early(config: Config, auto: bool, out: Path | None, report: Reporter) 
         return None
     assert out is not None
     check_new(out)
-    data = load_data(config, report)
+    data = load_data(config, report, features=config.features)
     check_data(config, data, auto)
     if config.data not in CATALOG:
         announce(data, report)
@@ -319,6 +325,7 @@ def make_config(
     no_verify: bool = False,
     chain_steps: int | None = None,
     pseudo_label_features: Path | None = None,
+    features: str | None = None,
     weights: tuple[tuple[str, float], ...] = (),
     settings: tuple[tuple[str, str, Setting], ...] = (),
     **options: Any,
@@ -330,7 +337,12 @@ def make_config(
         recipe = "short"  # what "fast" does suits its own net
     if method == AUTO:
         method = None
-    made = make_recipe(recipe, data, all_labels=num_labels == "all", kind=find_kind(data))
+    kind = find_kind(data)
+    if features is not None:
+        if data in CATALOG:
+            raise ValueError(f"--features is for your own files, not for {data}: leave it out")
+        features, kind = absolute_name(features), "vectors"
+    made = make_recipe(recipe, data, all_labels=num_labels == "all", kind=kind)
     overrides = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
     overrides = {name: value for name, value in overrides.items() if value is not None}
     method = method or made.method
@@ -354,6 +366,7 @@ def make_config(
             num_labels=None if num_labels == "all" else int(num_labels),
             data_dir=None if data_dir is None else str(data_dir.resolve()),
             verify=not no_verify,
+            features=features,
             pseudo_label_features=None
             if pseudo_label_features is None
             else str(pseudo_label_features.resolve()),

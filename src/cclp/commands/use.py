@@ -11,6 +11,7 @@ import click
 
 from cclp.commands.options import (
     data_dir_option,
+    features_option,
     net_option,
     no_verify_option,
     path_option,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @skip_bad_option
 @data_dir_option
 @no_verify_option
+@features_option
 @net_option
 @quiet_option
 def evaluate(run: Path, data: str | None, no_verify: bool, quiet: bool, **options: Any) -> None:
@@ -70,6 +72,7 @@ def evaluate(run: Path, data: str | None, no_verify: bool, quiet: bool, **option
 @path_option("--out", "A .csv file to write.  [default: standard output]")
 @click.option("--by-doubt", is_flag=True, help="Those that the network is least sure of first.")
 @skip_bad_option
+@features_option
 @net_option
 @quiet_option
 def predict(

@@ -6,7 +6,7 @@ They are plain values and part of a run's record, so that other tables can be br
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from cclp.checks import check_choice, check_number
+from cclp.checks import check_choice, check_integer, check_number
 
 Cycle = Literal["month", "weekday", "hour"]
 CYCLES = get_args(Cycle)
@@ -116,7 +116,25 @@ class TextColumn:
         return len(self.words)
 
 
-Column = NumberColumn | BooleanColumn | DateColumn | ChoiceColumn | TextColumn
+@dataclass(frozen=True)
+class EmbeddingColumn:
+    """Free text: the features that a model makes of it; zeros where the cell is missing.
+
+    Attributes:
+        name: in the header.
+        width: how many features there are.
+    """
+
+    name: str
+    width: int
+    kind: Literal["embedding"] = "embedding"
+
+    @property
+    def size(self) -> int:
+        return self.width
+
+
+Column = NumberColumn | BooleanColumn | DateColumn | ChoiceColumn | TextColumn | EmbeddingColumn
 
 
 def column_from_json(content: dict[str, Any]) -> Column:
@@ -130,7 +148,7 @@ def column_from_json(content: dict[str, Any]) -> Column:
         kind = content["kind"]
     else:
         kind = "number" if content["categories"] is None else "choice"
-    check_choice("kind", kind, ("number", "boolean", "date", "choice", "text"))
+    check_choice("kind", kind, ("number", "boolean", "date", "choice", "text", "embedding"))
     if kind == "choice":
         categories = tuple(map(str, content["categories"]))
         return ChoiceColumn(name, categories, "other" in content and bool(content["other"]))
@@ -140,6 +158,8 @@ def column_from_json(content: dict[str, Any]) -> Column:
         if len(words) != len(idf):
             raise ValueError(f"column {name!r} has {len(words)} words, but {len(idf)} of their idf")
         return TextColumn(name, words, idf)
+    if kind == "embedding":
+        return EmbeddingColumn(name, check_integer("width", content["width"], least=1))
     mean = check_number("mean", content["mean"])
     indicator = "indicator" in content and bool(content["indicator"])
     if kind == "number":

@@ -3,6 +3,7 @@
 import numpy as np
 
 from cclp.data.dataset import Dataset
+from cclp.data.user.features import short_name
 
 MOST_NAMED = 12  # classes; of more, only the numbers are said
 
@@ -28,7 +29,11 @@ def describe(data: Dataset) -> str:
     unlabeled = int((data.train_y < 0).sum())
     parts = [classes, f"{unlabeled:,} unlabeled" if unlabeled else "no unlabeled samples"]
     shape = data.spec.shape
-    parts.append(f"{shape[0]:,} features" if len(shape) == 1 else f"images {shape[2]} x {shape[1]}")
+    made = data.spec.features
+    by = f" by {short_name(made.name)}" if made else ""
+    parts.append(
+        f"{shape[0]:,} features{by}" if len(shape) == 1 else f"images {shape[2]} x {shape[1]}"
+    )
     parts.append(f"test set {len(data.test_y):,}" if len(data.test_y) else "no test set")
     return f"{data.name}: {'; '.join(parts)}"
 

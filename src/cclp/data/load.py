@@ -37,6 +37,7 @@ def load(
     drop: Collection[str] = (),
     keep: Collection[str] = (),
     skip_bad: bool = False,
+    features: str | None = None,
     spec: InputSpec | None = None,
     report: Reporter | None = None,
 ) -> Dataset:
@@ -45,7 +46,7 @@ def load(
     Args:
         data: a name of the catalog, or a path.
         data_dir, verify: for published data, see :func:`cclp.data.published.load.load_published`.
-        image_size, target, drop, keep, skip_bad: for own data, see
+        image_size, target, drop, keep, skip_bad, features: for own data, see
             :func:`cclp.data.user.load.load_user_data`.
         spec: of a run, that own data are brought to; published data must have it.
         report: shows what takes long.
@@ -66,11 +67,12 @@ def load(
             drop=drop,
             keep=keep,
             skip_bad=skip_bad,
+            features=features,
             spec=spec,
             report=report,
         )
     refuse_options(
-        {"image_size": image_size, "target": target, "skip_bad": skip_bad}
+        {"image_size": image_size, "target": target, "skip_bad": skip_bad, "features": features}
         | {"drop": tuple(drop), "keep": tuple(keep)},
         f"is for your own files, not for {data}",
     )

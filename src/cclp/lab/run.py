@@ -110,6 +110,8 @@ class RunView:
 
         try:
             _, run = self.record()
+            if run.config.features is not None:
+                return None, "No images: the inputs of this run are features."
             name, folder = run.config.data, self.data_dir or run.config.data_dir
             published = name in CATALOG and len(CATALOG[name].files) > 0
             if published and location(name, Path(folder) if folder else None) is None:

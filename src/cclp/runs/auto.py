@@ -131,6 +131,7 @@ def write_selection(out: Path, data: Dataset, found: Selection) -> None:
         found.tested,
         data.train_y[found.tested],
         [names[i] if names else f"training {i}" for i in found.tested],
+        data.train_pictures,
     )
     content = predictions_file(torch.from_numpy(found.logits), measured)
     write_bytes(out / "predictions.npz", content)

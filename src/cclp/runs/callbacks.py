@@ -72,8 +72,9 @@ class WriteUnlabeled(Callback):
             return
         logits = trainer.predict(trainer.x, index).logits
         if trainer.fabric.is_global_zero:
-            names = self.data.train_names
-            content = unlabeled_file(logits, index, self.data.train_x, names, self.temperature)
+            names, pictures = self.data.train_names, self.data.train_pictures
+            looks = self.data.train_x if pictures is None else pictures
+            content = unlabeled_file(logits, index, looks, names, self.temperature)
             write_bytes(self.out / "unlabeled.npz", content)
 
 

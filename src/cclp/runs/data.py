@@ -20,6 +20,7 @@ def load_data(
     fingerprint: str | None = None,
     moved_to: Path | None = None,
     spec: InputSpec | None = None,
+    features: str | None = None,
 ) -> Dataset:
     """The data of a configuration.
 
@@ -28,8 +29,9 @@ def load_data(
         report: shows the progress of what takes long.
         fingerprint: that they must have, if the run has begun.
         moved_to: where they are now: the folder of published data, or the user's own data.
-        spec: that the run recorded, if it has begun. The columns of a table are taken from it: to
-            fit them again could give others in another version.
+        spec: that the run recorded, if it has begun. The columns of a table and features are taken
+            from it: to fit them again could give others in another version.
+        features: that this command or program names, as code that a file names is never imported.
 
     Raises:
         ValueError: if they cannot be had, or have changed.
@@ -40,6 +42,10 @@ def load_data(
         config = replace(config, data=str(moved_to))
     elif config.data not in CATALOG and not Path(config.data).exists():
         raise ValueError(f"{config.data} is not there: if it has moved, add --data-dir NEW_PLACE")
+    if spec is not None and spec.columns is None and spec.features is None:
+        spec = None
+    if spec is None and config.features is not None and features is None:
+        raise ValueError(f"features {config.features!r} must be named again")
     data = load(
         config.data,
         None if config.data_dir is None else Path(config.data_dir),
@@ -49,7 +55,8 @@ def load_data(
         drop=config.drop,
         keep=config.keep,
         skip_bad=config.skip_bad,
-        spec=spec if spec is not None and spec.columns is not None else None,
+        features=features,
+        spec=spec,
         report=report,
     )
     if fingerprint is not None and data.fingerprint != fingerprint:

@@ -140,6 +140,7 @@ def evaluate(
     verify: bool = True,
     target: str | None = None,
     skip_bad: bool = False,
+    features: str | None = None,
     net: str | None = None,
     report: Reporter | None = None,
 ) -> Evaluation:
@@ -150,6 +151,7 @@ def evaluate(
         data: name or path of labeled data: their test set, or all their labels if they have none.
             None: what the run itself was measured on.
         data_dir, verify, target, skip_bad: of the data, see :func:`cclp.data.load.load`.
+        features: of the run named again, if they are the user's own or have moved.
         net: the user's own network named again, if the run needs it.
         report: shows progress.
 
@@ -168,7 +170,7 @@ def evaluate(
         if recorded is not None:
             return recorded
         config = trained.config
-        found = load_data(config, report, trained.fingerprint, data_dir, trained.spec)
+        found = load_data(config, report, trained.fingerprint, data_dir, trained.spec, features)
         measured = evaluation_set(found, split_data(config, found))
     else:
         found = load(
@@ -177,6 +179,7 @@ def evaluate(
             verify=verify,
             target=target,
             skip_bad=skip_bad,
+            features=features,
             spec=trained.spec,
             report=report,
         )
@@ -231,6 +234,7 @@ def predict(
     paths: Sequence[Path],
     *,
     skip_bad: bool = False,
+    features: str | None = None,
     net: str | None = None,
     report: Reporter | None = None,
 ) -> Iterator[Prediction]:
@@ -241,6 +245,7 @@ def predict(
         paths: images, folders of images, ``.npz`` and ``.npy`` with X, tables with the columns of
             the run's.
         skip_bad: whether to leave out images that cannot be read.
+        features: of the run named again, if they are the user's own or have moved.
         net: the user's own network named again, if the run needs it.
         report: warns of what is left out.
 
@@ -249,7 +254,9 @@ def predict(
     """
     report = report or Reporter()
     trained = open_run(out, net, report)
-    for places, x in read_samples(paths, trained.spec, skip_bad=skip_bad, report=report):
+    for places, x in read_samples(
+        paths, trained.spec, skip_bad=skip_bad, report=report, features=features
+    ):
         if not len(x):
             continue
         logits = run_net(trained.fabric, trained.objective, x).logits / trained.temperature

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from cclp.data.splits import SOURCES
+from cclp.data.user.features import short_name
 
 TASKS = {3: "image-classification", 1: "tabular-classification"}  # by dimensions of a sample
 _SPECIAL = re.compile(r"[]\\`*_[(){}<>&!~|$:@^=#]|(?<=www)\.", re.IGNORECASE)  # within a line
@@ -79,7 +80,11 @@ def _page(config: dict[str, Any]) -> str:
     shape = " x ".join(map(str, spec["shape"]))
     kind = "pixels" if len(spec["shape"]) == 3 else "features"
     scale = f", whole numbers from 0 to {spec['white']}" if spec["white"] is not None else ""
-    if spec["pixel_range"] is not None:
+    if spec["features"] is not None:
+        of = "of texts made" if spec["features"]["shape"] is None else "made"
+        name = _text(short_name(spec["features"]["name"]))
+        scale = f", {of} by {name}, which is not part of the network"
+    elif spec["pixel_range"] is not None:
         low, high = spec["pixel_range"]
         scale += f" (pixels of the files from {low:g} to {high:g})"
     if config["error"] is not None:

@@ -56,7 +56,8 @@ def predictions_file(logits: Tensor, measured: EvaluationSet) -> bytes:
     probability, predicted = (values.numpy() for values in logits.softmax(1).max(1))
     wrong = np.flatnonzero(predicted != measured.y)
     mistakes = wrong[np.argsort(-probability[wrong], kind="stable")][:_MISTAKES]
-    inputs = measured.x[measured.index[mistakes]]
+    looks = measured.x if measured.pictures is None else measured.pictures
+    inputs = looks[measured.index[mistakes]]
     arrays: dict[str, Any] = {
         "y": measured.y,
         "predicted": predicted,
@@ -103,7 +104,7 @@ def unlabeled_file(
     Args:
         logits: of the samples, (N, C).
         index: of the samples among ``x``, (N,).
-        x: the training set.
+        x: the training set, or pictures of it.
         names: of the training set, if it has names.
         temperature: by which logits are divided before they become probabilities.
     """

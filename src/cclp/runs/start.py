@@ -120,9 +120,13 @@ def train(
     with launched(fabric):
         begun = fabric.broadcast(begun)
         if begun is not None:
-            return _resume(fabric, out, begun, config, report, should_stop)
+            return _resume(
+                fabric, out, begun, config, report, should_stop, features=config.features
+            )
         if data is None:
-            data = local_rank_zero_first(fabric, lambda: load_data(config, report))
+            data = local_rank_zero_first(
+                fabric, lambda: load_data(config, report, features=config.features)
+            )
         if not fixed_steps and len(data.spec.shape) == 1 and config.recipe.name == "fast":
             config = replace(config, recipe=sized(config.recipe, len(data.train_y)))
         auto = auto and fabric.world_size == 1
@@ -161,12 +165,14 @@ def resume(
     data_dir: Path | None = None,
     net: str | None = None,
     method: str | None = None,
+    features: str | None = None,
 ) -> dict[str, Any]:
     """Resume a run from its last checkpoint, bit for bit; a finished run is left as it is.
 
     Args, Returns, Raises: as :func:`train`; ValueError if ``out`` is not a run directory or is in
     use, or if the data are not those it began with. ``data_dir`` is where they are now, if they
-    have moved. ``net`` and ``method`` name the user's own code again, if the run needs it.
+    have moved. ``net``, ``method`` and ``features`` name the user's own code again, if the run
+    needs it.
     """
     report = report or Reporter()
     about, config = read_config(out)
@@ -182,7 +188,7 @@ def resume(
     )
     fabric = _fabric(config)
     with launched(fabric):
-        return _resume(fabric, out, about, config, report, should_stop, data_dir)
+        return _resume(fabric, out, about, config, report, should_stop, data_dir, features)
 
 
 def _resume(
@@ -193,6 +199,7 @@ def _resume(
     report: Reporter,
     should_stop: Callable[[], bool],
     data_dir: Path | None = None,
+    features: str | None = None,
 ) -> dict[str, Any]:
     """From the last checkpoint. Only process 0 looks at the directory."""
     first = fabric.is_global_zero
@@ -206,7 +213,7 @@ def _resume(
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
     data = local_rank_zero_first(
-        fabric, lambda: load_data(config, report, fingerprint, data_dir, spec)
+        fabric, lambda: load_data(config, report, fingerprint, data_dir, spec, features)
     )
     if changed:
         report.warn(

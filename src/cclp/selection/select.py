@@ -292,6 +292,6 @@ def _advice(rows: Sequence[Row], chosen: str, predicted: dict[str, Ints], y: Int
     module, model, fitted = ADVICE[best.name]
     return (
         f"from cclp.data.load import load; from {module} import {model}\n"
-        "data = load(PATH, target=COLUMN)  # as cclp train reads it; target for tables only\n"
+        "data = load(PATH, target=COLUMN)  # as cclp train: target of tables, features if given\n"
         f"known = data.train_y >= 0; model = {model}().fit({fitted})"
     )

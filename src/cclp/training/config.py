@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from cclp.checks import check_choice, check_integer
+from cclp.data.user.features import check_name
 from cclp.data.weights import check_class_prior, check_class_weight
 from cclp.methods import method_parts
 from cclp.training.recipe import Recipe, Settings, checked_settings
@@ -18,7 +19,8 @@ LARGEST_IMAGE = 1024
 LABELED_BATCH = 200
 _TYPES = {  # of what no other check looks at
     "data": str, "recipe": Recipe, "method": str, "data_dir": str | None, "target": str | None,
-    "pseudo_label_features": str | None, "verify": bool, "skip_bad": bool, "tensorboard": bool,
+    "pseudo_label_features": str | None, "features": str | None, "verify": bool, "skip_bad": bool,
+    "tensorboard": bool,
 }  # fmt: skip
 _MAY_BE_NONE = ("num_labels", "held_out", "image_size", "labeled_batch", "evaluate_every")
 
@@ -49,6 +51,8 @@ class Config:
             graph_pseudo_label, instead of the inputs: an .npy array with a row for each training
             sample.
         skip_bad: whether to leave out images of an own folder that cannot be read.
+        features: by what own images, arrays or texts become vectors, see
+            :mod:`cclp.data.user.features`.
         held_out: so many labeled samples are kept from training, and the error is measured on them
             instead of the test set. None: a fifth of them if there is no test set.
         labeled_batch: at most so many labeled samples in a step; if there are more classes, they
@@ -80,6 +84,7 @@ class Config:
     keep: tuple[str, ...] = ()
     pseudo_label_features: str | None = None
     skip_bad: bool = False
+    features: str | None = None
     held_out: int | None = None
     labeled_batch: int | None = LABELED_BATCH
     precision: Precision = "auto"
@@ -105,6 +110,8 @@ class Config:
         for name in self.settings:
             if name not in parts:
                 raise ValueError(f"settings has {name!r}, but the method is {self.method!r}")
+        if self.features is not None:
+            check_name(self.features)
         check_class_weight(self.class_weight)
         check_class_prior(self.class_prior)
         check_choice("precision", self.precision, PRECISIONS)

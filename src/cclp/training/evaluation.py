@@ -42,6 +42,7 @@ class EvaluationSet:
         index: which ones.
         y: their classes, as many as the index.
         names: what to call them.
+        pictures: as many as ``x``, if samples are features of images.
     """
 
     source: Source
@@ -49,6 +50,7 @@ class EvaluationSet:
     index: Indices
     y: Indices
     names: Sequence[str]
+    pictures: NDArray[np.uint8] | None = None
 
 
 def evaluation_set(data: Dataset, split: Split | None) -> EvaluationSet | None:
@@ -56,14 +58,15 @@ def evaluation_set(data: Dataset, split: Split | None) -> EvaluationSet | None:
     if split is not None and len(split.held_out):
         x, y, names, index = data.train_x, data.train_y, data.train_names, split.held_out
         source: Source = "held_out"
-        kind = "training"
+        kind, pictures = "training", data.train_pictures
     elif len(data.test_y):
         x, y, names, index = data.test_x, data.test_y, data.test_names, np.arange(len(data.test_y))
         source = kind = "test"
+        pictures = data.test_pictures
     else:
         return None
     called = [names[i] if names else f"{kind} {i}" for i in index]
-    return EvaluationSet(source, x, index, y[index], called)
+    return EvaluationSet(source, x, index, y[index], called, pictures)
 
 
 @torch.no_grad()

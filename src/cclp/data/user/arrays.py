@@ -1,7 +1,7 @@
 """Arrays of a user: ``X`` and ``y``, and perhaps ``X_test`` and ``y_test``."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cclp.data.dataset import Dataset, InputSpec, Kind
+from cclp.data.user.feature_cache import features_of
+from cclp.data.user.features import Extractor
 from cclp.data.user.labels import clean_labels, encode_labels
 from cclp.progress import Reporter
 
@@ -54,7 +56,12 @@ class ArrayReader:
         report: Reporter,
         drop: Collection[str] = (),
         keep: Collection[str] = (),
+        extractor: Extractor | None = None,
     ) -> Dataset:
+        data = self._load(path, spec.before_features if spec else None, report)
+        return data if extractor is None else _with_features(data, path, spec, extractor, report)
+
+    def _load(self, path: Path, spec: InputSpec | None, report: Reporter) -> Dataset:
         arrays = self.read(path)
         pair = _find_pair(arrays, _PAIRS, path)
         if pair is None:
@@ -80,12 +87,39 @@ class ArrayReader:
                 raise ValueError(f"{path}: {test_pair[1]} must name a class for every sample")
         return Dataset(path.stem, spec, x, y, x_test, y_test)
 
-    def read_inputs(self, path: Path, spec: InputSpec, report: Reporter) -> NDArray[Any]:
+    def read_inputs(
+        self, path: Path, spec: InputSpec, report: Reporter, extractor: Extractor | None = None
+    ) -> NDArray[Any]:
+        spec = spec.before_features
         arrays = (self.read_unlabeled or self.read)(path)
         name = _find_inputs(arrays)
         if name is None:
             raise ValueError(f"{path} must hold X, but holds {_names(arrays)}")
-        return _check_inputs(arrays[name], name, path, spec, spec.means)
+        x = _check_inputs(arrays[name], name, path, spec, spec.means)
+        return x if extractor is None else extractor(x)
+
+
+def _with_features(
+    data: Dataset, path: Path, spec: InputSpec | None, extractor: Extractor, report: Reporter
+) -> Dataset:
+    """The data with features of their samples; ``spec`` is of a run."""
+    before = data.spec
+    made = spec.features if spec else extractor.fit(before.shape, before.white)
+    assert made is not None
+    are_pictures = len(before.shape) == 3 and before.shape[0] in (1, 3) and before.white is not None
+    train_x, test_x = (
+        features_of(extractor, made, x, f"{path.absolute()}\0{part}", report)
+        for part, x in (("train", data.train_x), ("test", data.test_x))
+    )
+    return replace(
+        data,
+        spec=before.with_features(made),
+        train_x=train_x,
+        test_x=test_x,
+        train_pictures=data.train_x if are_pictures else None,
+        test_pictures=data.test_x if are_pictures else None,
+        source=data.fingerprint,
+    )
 
 
 def _names(arrays: Arrays) -> str:

@@ -13,9 +13,11 @@ from cclp.data.columns import (
     Column,
     Cycle,
     DateColumn,
+    EmbeddingColumn,
     NumberColumn,
     TextColumn,
 )
+from cclp.data.dataset import FeatureSpec
 from cclp.data.user.cells import (
     MISSING,
     Parsed,
@@ -23,6 +25,8 @@ from cclp.data.user.cells import (
     parse_numbers,
     parse_truth,
 )
+from cclp.data.user.feature_cache import features_of
+from cclp.data.user.features import Extractor
 from cclp.data.user.table import Table
 from cclp.progress import Reporter
 
@@ -34,6 +38,7 @@ def encode(
     columns: tuple[Column, ...],
     report: Reporter | None = None,
     values: Mapping[str, Parsed] | None = None,
+    embedding: tuple[Extractor, FeatureSpec] | None = None,
 ) -> NDArray[np.float32]:
     """Rows as vectors.
 
@@ -41,7 +46,9 @@ def encode(
         table: its columns may be in any order, and more than those.
         columns: of the run.
         report: is warned of cells that cannot be read and are taken as missing.
-        values: of columns of numbers and dates that are parsed already.
+        values: of columns of numbers and dates that are parsed already; their cells that cannot be
+            read are said.
+        embedding: what makes features of texts, and its record, if there are such columns.
 
     Raises:
         ValueError: if a column is missing.
@@ -57,11 +64,15 @@ def encode(
     for column in columns:
         cells = table.column(column.name)
         features = x[:, start : start + column.size]
-        bad = _encode_column(column, cells, features, (values or {}).get(column.name))
         start += column.size
+        if isinstance(column, EmbeddingColumn):
+            assert embedding is not None
+            _embed(table, column, features, *embedding, report or Reporter())
+            continue
+        bad = _encode_column(column, cells, features, (values or {}).get(column.name))
         if len(bad):
             unread.append(f"{len(bad)} in {column.name!r}, first {table.cell(column.name, bad[0])}")
-    if unread and report is not None:
+    if unread and report is not None and values is None:
         report.warn(
             f"{table.path.name}: cells that cannot be read are taken as missing: "
             f"{'; '.join(unread)}"
@@ -122,6 +133,20 @@ def _encode_column(
         case TextColumn():
             _encode_texts(column, cells, features)
     return np.empty(0, np.intp)  # every cell is a choice or a text
+
+
+def _embed(
+    table: Table,
+    column: EmbeddingColumn,
+    features: NDArray[np.float32],
+    extractor: Extractor,
+    spec: FeatureSpec,
+    report: Reporter,
+) -> None:
+    cells = table.column(column.name)
+    rows = [row for row, cell in enumerate(cells) if cell not in MISSING]
+    source = f"{table.path.absolute()}\0{column.name}"
+    features[rows] = features_of(extractor, spec, [cells[row] for row in rows], source, report)
 
 
 def _fill(

@@ -19,6 +19,7 @@ from cclp.data.columns import (
     Column,
     Cycle,
     DateColumn,
+    EmbeddingColumn,
     NumberColumn,
     TextColumn,
 )
@@ -64,7 +65,11 @@ class LeftOut(Exception):  # noqa: N818 - no error: it says why
 
 
 def fit_columns(
-    table: Table, target: str, drop: Collection[str] = (), keep: Collection[str] = ()
+    table: Table,
+    target: str,
+    drop: Collection[str] = (),
+    keep: Collection[str] = (),
+    embedding: int | None = None,
 ) -> FittedColumns:
     """What each column except the target holds.
 
@@ -73,6 +78,7 @@ def fit_columns(
         target: the column of classes.
         drop: columns to leave out.
         keep: columns to use although they look like identifiers.
+        embedding: features that a model makes of a text; None: texts become TF-IDF.
 
     Raises:
         ValueError: for names that are not of columns, and if no column is left.
@@ -87,7 +93,7 @@ def fit_columns(
         try:
             if name in drop:
                 raise LeftOut("--drop")
-            columns.append(_fit_column(table, name, name in keep, said))
+            columns.append(_fit_column(table, name, name in keep, said, embedding))
         except LeftOut as why:
             left_out[name] = str(why)
     if not columns:
@@ -113,7 +119,9 @@ def _check_names(table: Table, target: str, drop: Collection[str], keep: Collect
             )
 
 
-def _fit_column(table: Table, name: str, keep: bool, said: FittedColumns) -> Column:
+def _fit_column(
+    table: Table, name: str, keep: bool, said: FittedColumns, embedding: int | None
+) -> Column:
     """The column; what is ambiguous in it is added to the notes, and its values to the values.
 
     Raises:
@@ -135,7 +143,7 @@ def _fit_column(table: Table, name: str, keep: bool, said: FittedColumns) -> Col
     return (
         _fit_numbers(table, name, keep, indicator, said)
         or _fit_dates(table, name, indicator, said)
-        or _fit_strings(name, cells, keep)
+        or _fit_strings(name, cells, keep, embedding)
     )
 
 
@@ -215,7 +223,7 @@ def _note(table: Table, name: str, what: str, parsed: Parsed, said: FittedColumn
         )
 
 
-def _fit_strings(name: str, cells: Sequence[str], keep: bool) -> Column:
+def _fit_strings(name: str, cells: Sequence[str], keep: bool, embedding: int | None) -> Column:
     """Choices or free text.
 
     Raises:
@@ -228,6 +236,8 @@ def _fit_strings(name: str, cells: Sequence[str], keep: bool) -> Column:
     some = [cell for cell in _some(cells) if cell not in MISSING] or list(kinds)
     length = sum(len(words_of(cell)) for cell in some) / len(some)
     if length >= 3 and len(kinds) > known / 2 and (known >= FEW_ROWS or length >= 5):
+        if embedding is not None:
+            return EmbeddingColumn(name, embedding)
         return _fit_text(name, cells)
     different = len(kinds) == known
     if different and not keep and (known >= FEW_ROWS or looks_like_identifier(name)):

@@ -9,6 +9,8 @@ from cclp.checks import check_integer
 from cclp.data.dataset import Dataset, InputSpec
 from cclp.data.user.archive import archive_stem, is_archive, unpacked
 from cclp.data.user.deep import Bytes
+from cclp.data.user.feature_cache import features_of_images
+from cclp.data.user.features import Extractor, Features
 from cclp.data.user.image_cache import cached_survey, decoded_map
 from cclp.data.user.images import Shape, decode_all, find_images, list_bad, refuse_bad
 from cclp.data.user.layout import Layout, find_layout, say_strays, without_strays
@@ -23,6 +25,7 @@ def load_folder(
     target: str | None,
     spec: InputSpec | None,
     report: Reporter,
+    extractor: Extractor | None = None,
 ) -> Dataset:
     """Load a folder or an archive of images.
 
@@ -33,16 +36,25 @@ def load_folder(
         target: name of the column of classes, if labels are in a table.
         spec: of a run, that the images are brought to; None: it is found from the images.
         report: shows the progress, and says what was found by which rule.
+        extractor: makes features of the images; it says in which size they are read.
 
     Raises:
         ValueError: for folders and images that are not as they should be, naming them.
     """
     packed = is_archive(path)
     layout = find_layout(unpacked(path, report) if packed else path, path, spec, target, report)
-    spec = spec or _find_spec(path, layout, image_size, report)
-    shape, white = _pixels(spec, path)
+    spec = spec or _find_spec(path, layout, image_size, report, extractor)
+    shape, white = _pixels(spec.before_features, path)
     files = [*layout.train, *layout.test]
-    good, x, bad = decoded_map(path, files, shape, white, spec.pixel_range, report)
+    x: Bytes | Features
+    pictures, source = None, None
+    if extractor is None:
+        good, x, bad = decoded_map(path, files, shape, white, spec.pixel_range, report)
+    else:
+        assert spec.features is not None
+        good, x, pictures, bad, source = features_of_images(
+            extractor, spec.features, path, files, spec.pixel_range, report
+        )
     if not skip_bad:
         refuse_bad(bad, len(files))
     elif bad:
@@ -67,22 +79,37 @@ def load_folder(
         train_names=names[:split],
         test_names=names[split:],
         left_out=[str(item) for item in bad],
+        train_pictures=None if pictures is None else pictures[:split],
+        test_pictures=None if pictures is None else pictures[split:],
+        source=source,
     )
 
 
-def _find_spec(path: Path, layout: Layout, image_size: int, report: Reporter) -> InputSpec:
+def _find_spec(
+    path: Path,
+    layout: Layout,
+    image_size: int,
+    report: Reporter,
+    extractor: Extractor | None,
+) -> InputSpec:
     """What the training images of a folder are brought to."""
     survey = cached_survey(path, list(layout.train), report)
-    size = check_integer("image_size", image_size, least=1)
+    size = check_integer("image_size", extractor.image_size if extractor else image_size, least=1)
     for sentence in survey.sentences((size, size)):
         report.info(sentence)
-    shape = (1 if survey.grey else 3, size, size)
-    return InputSpec(layout.classes, shape, pixel_range=survey.pixel_range)
+    channels = (extractor.channels if extractor else None) or (1 if survey.grey else 3)
+    spec = InputSpec(layout.classes, (channels, size, size), pixel_range=survey.pixel_range)
+    return spec if extractor is None else spec.with_features(extractor.fit(spec.shape, spec.white))
 
 
 def read_images(
-    paths: Sequence[Path], spec: InputSpec, *, skip_bad: bool, report: Reporter
-) -> Iterator[tuple[list[str], Bytes]]:
+    paths: Sequence[Path],
+    spec: InputSpec,
+    *,
+    skip_bad: bool,
+    report: Reporter,
+    extractor: Extractor | None = None,
+) -> Iterator[tuple[list[str], Bytes | Features]]:
     """Images as a run takes them, a chunk at a time, with their names.
 
     Args:
@@ -90,11 +117,12 @@ def read_images(
         spec: of the run.
         skip_bad: whether to leave out images that cannot be read.
         report: shows the progress and what is left out.
+        extractor: makes features of the images.
 
     Raises:
         ValueError: if the run was not trained on images, or one cannot be read.
     """
-    shape, white = _pixels(spec, paths[0])
+    shape, white = _pixels(spec.before_features, paths[0])
     names: dict[Path, str] = {}
     files: list[Path] = []
     for path in paths:
@@ -107,7 +135,7 @@ def read_images(
                 refuse_bad(bad, len(files))
             elif bad:
                 report.warn(f"Left out {list_bad(bad)}")
-            yield [names[file] for file in good], x
+            yield [names[file] for file in good], extractor(x) if extractor and good else x
             advance(len(good) + len(bad))
 
 

@@ -4,7 +4,7 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def decoded_map(
     """
     place = _place()
     kind = _kind(folder, f"{shape} {white} {pixel_range}")
-    name = f"{kind}-{_digest(paths)[:16]}"
+    name = f"{kind}-{digest_of_files(paths)[:16]}"
     pixels, index = place / f"{name}.bytes", place / f"{name}.json"
     bad = _read_index(pixels, index, paths, shape)
     if bad is None:
@@ -48,7 +48,7 @@ def decoded_map(
         if all(item.lasting for item in bad):
             at = {path: position for position, path in enumerate(paths)}
             write_json(index, [[at[item.path], item.reason] for item in bad])
-        _clear(place, kind, keep=name)
+        remove_older(place, kind, keep={name})
     unread = {item.path for item in bad}
     good = [path for path in paths if path not in unread]
     if not good:
@@ -66,14 +66,14 @@ def cached_survey(folder: Path, paths: Sequence[Path], report: Reporter) -> Surv
         report: shows the progress.
     """
     place, kind = _place(), _kind(folder, "survey")
-    index = place / f"{kind}-{_digest(paths)[:16]}.json"
+    index = place / f"{kind}-{digest_of_files(paths)[:16]}.json"
     try:
         return Survey.from_json(parse_json(index.read_bytes()))
     except (OSError, ValueError, TypeError, KeyError):
         found = survey_images(paths, report)
     if not found.unread:  # what cannot be read now may be readable later
         write_json(index, found._asdict())
-        _clear(place, kind, keep=index.stem)
+        remove_older(place, kind, keep={index.stem})
     return found
 
 
@@ -87,7 +87,7 @@ def _kind(folder: Path, what: str) -> str:
     return hashlib.sha256(os.fsencode(folder.absolute()) + f"\0{what}".encode()).hexdigest()[:16]
 
 
-def _digest(paths: Sequence[Path]) -> str:
+def digest_of_files(paths: Sequence[Path]) -> str:
     """Hash of what changes if a file is replaced, changed, added or removed."""
     digest = hashlib.sha256(f"{DECODER_VERSION}".encode())
     for path in paths:
@@ -145,10 +145,10 @@ def _decode_to(
     return unread
 
 
-def _clear(place: Path, kind: str, keep: str) -> None:
-    """Remove older maps of the same folder, and partial files of killed processes."""
+def remove_older(place: Path, kind: str, keep: Collection[str]) -> None:
+    """Remove older files of the same kind, and partial files of killed processes."""
     for file in place.iterdir():
-        older = file.name.startswith(f"{kind}-") and file.stem != keep
+        older = file.name.startswith(f"{kind}-") and file.stem not in keep
         stale = file.name.startswith(".partial-") and (
             file.stat().st_mtime < time.time() - _SECONDS_UNTIL_STALE
         )

@@ -18,6 +18,7 @@ from cclp.data.user.archive import ARCHIVES, is_archive
 from cclp.data.user.array_files import read_npy_files
 from cclp.data.user.arrays import ArrayReader
 from cclp.data.user.csv_file import read_csv
+from cclp.data.user.features import Extractor, extractor_for
 from cclp.data.user.folder import load_folder, read_images
 from cclp.data.user.tables import TableReader
 from cclp.data.user.typed_tables import read_parquet, read_xlsx
@@ -44,10 +45,13 @@ class Reader(Protocol):
         report: Reporter,
         drop: Collection[str] = (),
         keep: Collection[str] = (),
+        extractor: Extractor | None = None,
     ) -> Dataset:
-        """Samples and labels, in the spec of a run if one is given."""
+        """Samples and labels, in the spec of a run if one is given; features of them."""
 
-    def read_inputs(self, path: Path, spec: InputSpec, report: Reporter) -> NDArray[Any]:
+    def read_inputs(
+        self, path: Path, spec: InputSpec, report: Reporter, extractor: Extractor | None = None
+    ) -> NDArray[Any]:
         """Samples alone, in the spec of a run."""
 
 
@@ -102,6 +106,7 @@ def load_user_data(
     drop: Collection[str] = (),
     keep: Collection[str] = (),
     skip_bad: bool = False,
+    features: str | None = None,
     spec: InputSpec | None = None,
     report: Reporter | None = None,
 ) -> Dataset:
@@ -116,6 +121,8 @@ def load_user_data(
         drop: columns of a table to leave out.
         keep: columns of a table to use although they look like identifiers.
         skip_bad: whether to leave out images that cannot be read.
+        features: by what images, arrays or columns of text become vectors, see
+            :mod:`cclp.data.user.features`; of a run, its own features named again.
         spec: of a run, that the data are brought to; None: it is found from the data.
         report: shows the progress.
 
@@ -138,8 +145,9 @@ def load_user_data(
             },
             f"is for {tables} files, {path} is none",
         )
+    extractor = extractor_for(features, spec, image_size, report)
     if reader is not None:
-        return reader.load(path, target, spec, report, drop, keep)
+        return reader.load(path, target, spec, report, drop, keep, extractor)
     return load_folder(
         path,
         image_size=IMAGE_SIZE if image_size is None else image_size,
@@ -147,11 +155,17 @@ def load_user_data(
         target=target,
         spec=spec,
         report=report,
+        extractor=extractor,
     )
 
 
 def read_samples(
-    paths: Sequence[Path], spec: InputSpec, *, skip_bad: bool, report: Reporter
+    paths: Sequence[Path],
+    spec: InputSpec,
+    *,
+    skip_bad: bool,
+    report: Reporter,
+    features: str | None = None,
 ) -> Iterator[Samples]:
     """Inputs in the spec of a run, a chunk at a time; labels are not read.
 
@@ -161,19 +175,23 @@ def read_samples(
         spec: of the run.
         skip_bad: whether to leave out images that cannot be read.
         report: shows the progress and what is left out.
+        features: of the run, named again.
 
     Raises:
         ValueError: for files that cannot be read or are not in the spec.
     """
+    extractor = extractor_for(features, spec, report=report)
     for are_images, group in groupby(paths, lambda path: _find_reader(path) is None):
         if are_images:
-            for names, x in read_images(list(group), spec, skip_bad=skip_bad, report=report):
+            for names, x in read_images(
+                list(group), spec, skip_bad=skip_bad, report=report, extractor=extractor
+            ):
                 yield Samples([(name, None) for name in names], x)
             continue
         for path in group:
             reader = _find_reader(path)
             assert reader is not None
-            x = reader.read_inputs(path, spec, report)
+            x = reader.read_inputs(path, spec, report, extractor)
             yield Samples([(str(path), row) for row in range(len(x))], x)
 
 

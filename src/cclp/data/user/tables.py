@@ -8,9 +8,11 @@ from shlex import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from cclp.data.columns import ChoiceColumn, Column, TextColumn
-from cclp.data.dataset import Dataset, InputSpec, Kind
+from cclp.data.columns import ChoiceColumn, Column, EmbeddingColumn, TextColumn
+from cclp.data.dataset import Dataset, FeatureSpec, InputSpec, Kind
 from cclp.data.user.encode import encode
+from cclp.data.user.feature_cache import digest_of_texts
+from cclp.data.user.features import Extractor
 from cclp.data.user.fit import FittedColumns, fit_columns
 from cclp.data.user.labels import (
     MANY_CLASSES,
@@ -23,7 +25,10 @@ from cclp.data.user.table import Table
 from cclp.progress import Reporter
 
 _TARGETS = ("target", "label", "labels", "class", "y", "outcome")
-_PLURALS = {"number": "numbers", "boolean": "yes or no", "date": "dates", "choice": "choices"}
+_PLURALS = {
+    "number": "numbers", "boolean": "yes or no", "date": "dates", "choice": "choices",
+    "embedding": "text",
+}  # fmt: skip
 _MOST_NAMES = 20
 
 
@@ -49,6 +54,7 @@ class TableReader:
         report: Reporter,
         drop: Collection[str] = (),
         keep: Collection[str] = (),
+        extractor: Extractor | None = None,
     ) -> Dataset:
         table = self._read(path, report)
         target = target or (spec.target if spec else None)
@@ -63,20 +69,30 @@ class TableReader:
         except ValueError as error:
             raise ValueError(f"{error}{f' ({said}: rename a class)' if said else ''}") from None
         if spec is None:
-            fitted = fit_columns(table, target, drop, keep)
-            x = encode(table, fitted.columns, values=fitted.values)
-            spec = InputSpec(classes, x.shape[1:], None, fitted.columns, target)
+            made = None if extractor is None else extractor.fit(None, None)
+            fitted = fit_columns(table, target, drop, keep, made.width if made else None)
+            columns = fitted.columns
+            if made is not None and not any(isinstance(c, EmbeddingColumn) for c in columns):
+                raise ValueError(f"features {made.name!r}: {path} has no column of free text")
+            embedding = _embedding(extractor, made)
+            x = encode(table, columns, report, fitted.values, embedding)
+            spec = InputSpec(classes, x.shape[1:], None, columns, target, features=made)
             known = f"{np.count_nonzero(y >= 0)} labels in {target!r}{': ' if said else ''}{said}"
             report.info("\n  ".join([*_summary(table, fitted, x.shape[1]), known]))
         else:
-            x = encode(table, _columns(spec, path), report)
+            columns, embedding = _columns(spec, path), _embedding(extractor, spec.features)
+            x = encode(table, columns, report, embedding=embedding)
+        texts = [table.column(column.name) for column in columns]
         names = [f"line {line}" for line in table.lines]
         name = Path(path.name.removesuffix(".gz")).stem
-        return Dataset(name, spec, x, y, x[:0], y[:0], train_names=names)
+        source = None if extractor is None else digest_of_texts(texts)
+        return Dataset(name, spec, x, y, x[:0], y[:0], train_names=names, source=source)
 
-    def read_inputs(self, path: Path, spec: InputSpec, report: Reporter) -> NDArray[np.float32]:
-        columns = _columns(spec, path)
-        return encode(self._read(path, report), columns, report)
+    def read_inputs(
+        self, path: Path, spec: InputSpec, report: Reporter, extractor: Extractor | None = None
+    ) -> NDArray[np.float32]:
+        columns, embedding = _columns(spec, path), _embedding(extractor, spec.features)
+        return encode(self._read(path, report), columns, report, embedding=embedding)
 
     def _read(self, path: Path, report: Reporter) -> Table:
         table = self.read(path)
@@ -102,7 +118,7 @@ def _ask_for_target(table: Table) -> str:
 def _summary(table: Table, fitted: FittedColumns, features: int) -> list[str]:
     """What was read, a line for each kind of column."""
     lines = [f"{table.path.name}: {len(table.rows)} rows, {features} features{table.facts}"]
-    for kind in ("number", "boolean", "date", "choice", "text"):
+    for kind in ("number", "boolean", "date", "choice", "text", "embedding"):
         names = [_describe(column) for column in fitted.columns if column.kind == kind]
         if names:
             lines.append(f"{_PLURALS.get(kind, kind)}: {_some(names)}")
@@ -118,12 +134,20 @@ def _describe(column: Column) -> str:
             return f"{column.name} ({len(column.categories)}{' and others' * column.other})"
         case TextColumn():
             return f"{column.name} ({len(column.words)} words)"
+        case EmbeddingColumn():
+            return f"{column.name} ({column.width} features)"
     return column.name
 
 
 def _some(names: list[str]) -> str:
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _embedding(
+    extractor: Extractor | None, made: FeatureSpec | None
+) -> tuple[Extractor, FeatureSpec] | None:
+    return None if extractor is None or made is None else (extractor, made)
 
 
 def _columns(spec: InputSpec, path: Path) -> tuple[Column, ...]:
