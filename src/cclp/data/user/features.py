@@ -122,13 +122,18 @@ class Extractor:
         """
         found = self.fit(recorded.shape, recorded.white)
         mine, theirs = np.array(found.probe), np.array(recorded.probe)
-        if found.width != recorded.width or not np.allclose(
+        if found.width != recorded.width:
+            how = f"it gives {found.width} features and not {recorded.width}"
+        elif mine.shape != theirs.shape or not np.allclose(
             mine, theirs, rtol=0.01, atol=0.01 * np.abs(theirs).max()
         ):
-            raise ValueError(
-                f"features {self.name!r} are not what the run was trained with, {recorded.name!r}: "
-                f"{found.width} and {recorded.width} features, which differ on samples to try"
-            )
+            how = "it gives other features of the same samples"
+        else:
+            return
+        raise ValueError(
+            f"features {self.name!r} are not what the run was trained with, {recorded.name!r}: "
+            f"{how}"
+        )
 
     def key(self, spec: FeatureSpec, content: bytes) -> str:
         """By which features of this content are found again."""
