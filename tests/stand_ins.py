@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 
@@ -36,10 +37,19 @@ _WIDTHS = {"resnet18": 5, "resnet34": 5, "resnet50": 8}
 def make_timm(fetch: Callable[[], None]) -> ModuleType:
     """A timm; ``fetch`` is called when pretrained weights are asked for."""
 
-    def create_model(name: str, *, num_classes: int = 10, pretrained: bool = False) -> nn.Module:
-        if pretrained:
+    def create_model(
+        name: str,
+        *,
+        num_classes: int = 10,
+        pretrained: bool = False,
+        pretrained_cfg_overlay: dict[str, str] | None = None,
+    ) -> nn.Module:
+        if pretrained and pretrained_cfg_overlay is None:
             fetch()
-        return _Network(_WIDTHS[name], num_classes)
+        network = _Network(_WIDTHS[name], num_classes)
+        if pretrained_cfg_overlay is not None:
+            network.load_state_dict(load_file(pretrained_cfg_overlay["file"]), strict=False)
+        return network
 
     def resolve_model_data_config(network: nn.Module) -> dict[str, Any]:
         assert isinstance(network, _Network)

@@ -136,6 +136,24 @@ def test_weights_are_fetched_only_if_the_command_names_them(fetch: Weights, fami
     )
 
 
+def test_weights_that_were_fetched_before_are_used_without_network(
+    fetch: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file(network().state_dict(), "w.safetensors")
+    cached = {("timm/resnet18", "model.safetensors"): "w.safetensors"}
+    monkeypatch.setattr(
+        "huggingface_hub.try_to_load_from_cache", lambda repo, name: cached.get((repo, name))
+    )
+    by_hub = open_extractor("timm:resnet18", fetch=False)
+    by_file = open_extractor("timm:resnet18@w.safetensors", fetch=False)
+    assert by_hub.fit((3, 24, 24), 255).probe == by_file.fit((3, 24, 24), 255).probe
+    assert fetch.fetched == 0
+    fetched = Path(torch.hub.get_dir(), "checkpoints", "resnet18-0.pth")
+    fetched.parent.mkdir(parents=True)
+    fetched.touch()  # the stand-in does not read it
+    assert open_extractor("torchvision:resnet18", fetch=False).image_size == 24
+
+
 @pytest.mark.parametrize(
     ("features", "message"),
     [
