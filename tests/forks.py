@@ -181,13 +181,17 @@ def _prepare(
         time.time = lambda: begun + rate * (time.monotonic() - now)
     if signal_at is not None:
         number, left, folder = signal_at
+        handle = ""  # the folder that was opened last: names without one are in it
 
         def count(event: str, arguments: tuple[Any, ...]) -> None:
-            nonlocal left
+            nonlocal left, handle
+            if event == "open" and arguments[2] & os.O_DIRECTORY:
+                handle = str(arguments[0])
             writes = event in ("os.rename", "os.link", "os.remove") or (
                 event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)
             )
-            if writes and str(arguments[0]).startswith(folder):
+            by_name = writes and not isinstance(arguments[0], int)  # else it is open already
+            if by_name and os.path.join(handle, str(arguments[0])).startswith(folder):
                 left -= 1
                 if left == 0:
                     os.kill(os.getpid(), number)

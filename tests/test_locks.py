@@ -66,7 +66,7 @@ def test_an_error_within_releases_the_directory(tmp_path: Path) -> None:
 def test_a_new_file_never_replaces_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hard_links: bool
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
     if not hard_links:

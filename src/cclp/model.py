@@ -135,7 +135,8 @@ class Model:
         """Write an HTML page about the training.
 
         Args:
-            path: of the page; an older report there is replaced, another file is not.
+            path: of the page; an older report there is replaced, another file or a report that
+                was changed is not.
         """
         from cclp.report.page import write_report
 
@@ -150,7 +151,7 @@ class Model:
         """
         copy = Path(path)
         check_new(copy)
-        shutil.copytree(self.run, copy, dirs_exist_ok=True)
+        shutil.copytree(self.run, copy, symlinks=True, dirs_exist_ok=True)
         return copy
 
     def export(self, path: AnyPath) -> Path:

@@ -1,5 +1,6 @@
 """Arrays of ``.npz`` and ``.npy`` files, without the pickles that NumPy would load from them."""
 
+import io
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,23 +15,28 @@ from numpy.typing import NDArray
 from cclp.data.unpack import read_limited
 
 
-def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+def read_npz(path: Path, content: bytes | None = None) -> dict[str, NDArray[Any]]:
     """All arrays of an ``.npz`` file, by name.
+
+    Args:
+        path: of the file.
+        content: of it, if it is read already.
 
     Raises:
         ValueError: if it is none, is damaged, unpacks to too much, or holds Python objects.
     """
     arrays = {}
-    with path.open("rb") as file, _members(path, file) as members:
-        packed, total = path.stat().st_size, 0
+    opened = path.open("rb") if content is None else io.BytesIO(content)
+    with opened as file, _members(path, file) as members:
+        packed, total = file.seek(0, io.SEEK_END), 0
         for name, member in members:
             shape, fortran, dtype = _header(member)
-            content = read_limited(packed, member.read, before=total)
+            values = read_limited(packed, member.read, before=total)
             size = prod(shape) * dtype.itemsize
             total += size
-            if len(content) != size:
-                raise ValueError(f"{name} of shape {shape} takes {size} bytes, not {len(content)}")
-            arrays[name] = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
+            if len(values) != size:
+                raise ValueError(f"{name} of shape {shape} takes {size} bytes, not {len(values)}")
+            arrays[name] = np.ndarray(shape, dtype, values, order="F" if fortran else "C")
     return arrays
 
 

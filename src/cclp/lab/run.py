@@ -1,6 +1,7 @@
 """A run directory for a page that shows it while training goes on."""
 
 import math
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,10 @@ class RunView:
         return self._known
 
     def _version(self) -> str:
-        files = [self.path / name for name in ("metrics.jsonl", "result.json", "embedding")]
-        times = [file.stat().st_mtime_ns for file in files if file.exists()]
+        times = []
+        for name in ("metrics.jsonl", "result.json", "embedding"):
+            with suppress(FileNotFoundError):
+                times.append((self.path / name).lstat().st_mtime_ns)
         return "-".join(map(str, ["run", *times]))
 
     def summary(self, seen: str | None = None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cclp.experiments.folder import damage_named, read_results
 from cclp.experiments.tables import TABLES, refresh
-from cclp.files import write_bytes
+from cclp.files import read_bytes, write_bytes
 from cclp.report.figures import house_style, png, svg
 from cclp.report.overhead_figure import overhead_figures
 from cclp.report.page import render
@@ -152,7 +152,7 @@ def _picture(out: Path, name: str) -> str:
     """A data URI."""
     ending = "gif" if name == "animation" else "png"
     try:
-        content = (out / f"{name}.{ending}").read_bytes()
+        content = read_bytes(out / f"{name}.{ending}")
     except FileNotFoundError as error:
         raise ValueError(f"{error.filename} is missing: draw it with cclp report {out}") from None
     return data_uri(f"image/{ending}", content)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cclp.data.npz import read_npz
+from cclp.files import Directory
 from cclp.report.figures import png
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class Course:
     """A descent as it was recorded: see :class:`cclp.experiments.toy.descents.Course`."""
 
     def __init__(self, file: Path) -> None:
-        arrays = read_npz(file)
+        folder = Directory(file.parent.parent, file.parent.name)
+        arrays = read_npz(file, folder.read_bytes(file.name))
         frames, points, labels = (
             len(arrays.get(name, ())) for name in ("iteration", "classes", "labeled")
         )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cclp.data.npz import read_npz
+from cclp.files import Directory
 
 FRAMES = 40  # of an embedding at most: more make the page heavy and show no more
 UNLABELED = 20_000  # predictions at most in unlabeled.npz
@@ -84,9 +85,9 @@ class Unlabeled:
     images: NDArray[np.uint8] | None
 
 
-def _load(file: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+def _load(folder: Directory, file: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Arrays of an npz file, these among them."""
-    arrays = read_npz(file)
+    arrays = read_npz(file, folder.read_bytes(file.name))
     for name in names:
         if name not in arrays:
             raise ValueError(f"{file} is damaged: expected an array {name!r}")
@@ -111,22 +112,21 @@ def read_embedding(folder: Path) -> Embedding | None:
     Raises:
         ValueError: if a file is damaged. It is named.
     """
-    files = sorted(
-        (file for file in folder.glob("*.npz") if file.stem.isdecimal()), key=lambda f: int(f.stem)
-    )
+    found = Directory(folder.parent, folder.name)
+    files = sorted((folder / name for name in found.names(r"[0-9]{1,18}\.npz")), key=_step)
     if not files:
         return None
     chosen = np.unique(np.linspace(0, len(files) - 1, FRAMES).round().astype(int))
     frames: list[dict[str, NDArray[Any]]] = []
     steps = []
     for file in (files[i] for i in chosen):
-        arrays = _load(file, ("z", "predicted", "y", "labeled", "index"))
+        arrays = _load(found, file, ("z", "predicted", "y", "labeled", "index"))
         _check(file, "z", arrays["z"], "f", *(frames[0]["z"].shape if frames else (-1, -1)))
         for name, kinds in (("predicted", "iu"), ("y", "iu"), ("index", "iu"), ("labeled", "b")):
             _check(file, name, arrays[name], kinds, len(arrays["z"]))
         if np.isfinite(arrays["z"]).all() and arrays["z"].size:
             frames.append(arrays)
-            steps.append(int(file.stem))
+            steps.append(_step(file))
     if not frames:
         return None
     last = frames[-1]
@@ -147,9 +147,10 @@ def read_predictions(file: Path) -> Predictions | None:
     Raises:
         ValueError: if it is damaged. It is named.
     """
-    if not file.exists():
+    folder = Directory(file.parent)
+    if not folder.has(file.name):
         return None
-    arrays = _load(file, ("y", "predicted", "probability", "mistakes", "mistake_names"))
+    arrays = _load(folder, file, ("y", "predicted", "probability", "mistakes", "mistake_names"))
     _check(file, "y", arrays["y"], "iu", -1)
     _check(file, "mistakes", arrays["mistakes"], "iu", -1)
     count, few = len(arrays["y"]), len(arrays["mistakes"])
@@ -173,10 +174,11 @@ def read_unlabeled(file: Path) -> Unlabeled | None:
     Raises:
         ValueError: if it is damaged. It is named.
     """
-    if not file.exists():
+    folder = Directory(file.parent)
+    if not folder.has(file.name):
         return None
     required = ("index", "predicted", "second", "probability", "shown", "shown_names")
-    arrays = _load(file, required)
+    arrays = _load(folder, file, required)
     _check(file, "index", arrays["index"], "iu", -1)
     _check(file, "shown", arrays["shown"], "iu", -1)
     count, few = len(arrays["index"]), len(arrays["shown"])
@@ -194,6 +196,10 @@ def read_unlabeled(file: Path) -> Unlabeled | None:
         names=[str(name) for name in arrays["shown_names"]],
         images=_images(file, arrays, "shown_inputs", few),
     )
+
+
+def _step(file: Path) -> int:
+    return int(file.stem)
 
 
 def _check_indices(file: Path, name: str, array: NDArray[Any], count: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from cclp.data.dataset import Dataset
-from cclp.files import write_bytes
+from cclp.files import Directory
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import Checkpoint, save_checkpoint
 from cclp.runs.directory import Metrics
@@ -44,14 +44,14 @@ class WriteOutputs(Callback):
         outputs = trainer.predict(trainer.x, points)
         if not trainer.fabric.is_global_zero:
             return
-        folder = self.out / "embedding"
-        folder.mkdir(exist_ok=True)
+        folder = Directory(self.out, "embedding")
+        folder.make()
         labeled = np.isin(points, trainer.split.labeled)
         content = embedding_file(outputs, points, trainer.y[points], labeled)
-        write_bytes(folder / f"{evaluation.done:08d}.npz", content)
+        folder.write_bytes(f"{evaluation.done:08d}.npz", content)
         if self.measured is not None and evaluation.logits is not None:
             content = predictions_file(evaluation.logits, self.measured)
-            write_bytes(self.out / "predictions.npz", content)
+            Directory(self.out).write_bytes("predictions.npz", content)
 
 
 class WriteUnlabeled(Callback):
@@ -75,7 +75,7 @@ class WriteUnlabeled(Callback):
             names, pictures = self.data.train_names, self.data.train_pictures
             looks = self.data.train_x if pictures is None else pictures
             content = unlabeled_file(logits, index, looks, names, self.temperature)
-            write_bytes(self.out / "unlabeled.npz", content)
+            Directory(self.out).write_bytes("unlabeled.npz", content)
 
 
 class WriteMetrics(Callback):
@@ -195,4 +195,4 @@ class WriteCheckpoints(Callback):
 
 def digest_of_config(out: Path) -> str:
     """SHA-256 of ``config.json``: of what a run was asked to do."""
-    return hashlib.sha256((out / "config.json").read_bytes()).hexdigest()
+    return hashlib.sha256(Directory(out).read_bytes("config.json")).hexdigest()

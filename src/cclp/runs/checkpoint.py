@@ -14,9 +14,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from cclp.files import parse_json, write_bytes, write_json
+from cclp.files import Directory, json_bytes, parse_json
 
 KEPT = 2
+LARGEST = 2**34  # bytes of the tensors
+_OWN = r"\d{8,}\.(json|safetensors)"
+_MANIFEST = r"\d{8,}\.json"
 
 
 class Checkpoint(NamedTuple):
@@ -43,22 +46,21 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise FloatingPointError(f"{name} is not finite after step {checkpoint.step}")
     content = save({name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()})
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{checkpoint.step:08d}.safetensors"
-    write_bytes(path, content)
-    write_json(
-        path.with_suffix(".json"),
-        {
-            "step": checkpoint.step,
-            "sha256": _digest(checkpoint.step, checkpoint.info, content),
-            "info": checkpoint.info,
-        },
-    )
+    files, stem = _open(folder), f"{checkpoint.step:08d}"
+    files.make()
+    files.write_bytes(f"{stem}.safetensors", content, more_to_come=True)
+    about = {
+        "step": checkpoint.step,
+        "sha256": _digest(checkpoint.step, checkpoint.info, content),
+        "info": checkpoint.info,
+    }
+    files.write_bytes(f"{stem}.json", json_bytes(about))
     # A later one is damaged, or this one would not be written again; the rest crashes left behind.
-    finished = sorted(file.stem for file in folder.glob("*.json") if file.stem <= path.stem)
-    for file in folder.iterdir():
-        if file.stem not in finished[-KEPT:]:
-            file.unlink()
+    finished = [name for name in files.names(_MANIFEST) if Path(name).stem <= stem]
+    kept = {Path(name).stem for name in finished[-KEPT:]}
+    for name in files.names(_OWN):
+        if Path(name).stem not in kept:
+            files.remove(name)
 
 
 def load_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
@@ -72,14 +74,15 @@ def load_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
         ValueError: if there are checkpoints and all are damaged.
         PermissionError: if the newest may not be read.
     """
-    found = sorted(folder.glob("*.json"), reverse=True)
-    for path in found:
+    files = _open(folder)
+    found = [Path(name).stem for name in files.names(_MANIFEST)][::-1]
+    for stem in found:
         try:
-            return _read(path)
+            return _read(files, stem)
         except PermissionError:  # not damaged: nobody should remove it
             raise
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            warn(f"Checkpoint {path.stem} is damaged ({error}); falling back to the one before.")
+            warn(f"Checkpoint {stem} is damaged ({error}); falling back to the one before.")
     if found:
         raise ValueError(
             f"no checkpoint in {folder} can be read; remove that folder to begin again at step 0"
@@ -93,10 +96,14 @@ def does_not_fit(out: Path, checkpoint: Checkpoint, error: Exception) -> ValueEr
     return ValueError(f"{out}: checkpoint {checkpoint.step} does not fit this network: {reason}")
 
 
-def _read(path: Path) -> Checkpoint:
-    about = parse_json(path.read_bytes())
+def _open(folder: Path) -> Directory:
+    return Directory(folder.parent, folder.name)
+
+
+def _read(files: Directory, stem: str) -> Checkpoint:
+    about = parse_json(files.read_bytes(f"{stem}.json"))
     step, info = about["step"], about["info"]
-    content = path.with_suffix(".safetensors").read_bytes()
+    content = files.read_bytes(f"{stem}.safetensors", LARGEST)
     found, expected = _digest(step, info, content), str(about["sha256"])
     if found != expected:
         raise ValueError(f"SHA-256 is {found[:12]}…, expected {expected[:12]}…")

@@ -1,61 +1,63 @@
-"""The run directory as files: made whole, appended to, never overwritten."""
+"""The run directory as files: made whole, appended to, never overwritten.
+
+All access to its files is by :class:`cclp.files.Directory`: it may come from a stranger.
+"""
 
 import json
 import math
-import os
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cclp.files import parse_json, trouble_named, write_bytes, write_json
+from cclp.files import PARTIAL, Directory, json_bytes, parse_json
 
 if TYPE_CHECKING:
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 LOCK = ".lock"
-_PARTIAL = ".partial"
+FOLDERS = ("checkpoint", "embedding")  # inside a run directory, besides that of TensorBoard
 
 
 class Metrics:
     """``metrics.jsonl``: a line of JSON at a time, whole even if the process is killed."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.folder, self.name = Directory(path.parent), path.name
 
     def add(self, line: dict[str, float]) -> None:
         """Append a line; what is not finite, which JSON cannot say, becomes null."""
         plain = {name: value if math.isfinite(value) else None for name, value in line.items()}
-        with trouble_named(self.path), self.path.open("a") as file:
-            file.write(json.dumps(plain) + "\n")
+        self.folder.append(self.name, (json.dumps(plain) + "\n").encode())
 
     def sync(self) -> None:
         """To the disk, so that a checkpoint never outlives the lines before it."""
-        if self.path.exists():
-            with self.path.open("a") as file:
-                os.fsync(file.fileno())
+        if self.folder.has(self.name):
+            self.folder.sync(self.name)
 
     def forget_after(self, step: int) -> None:
         """Drop lines of steps that will be done again, and what a crash left half-written."""
-        if not self.path.exists():
+        if not self.folder.has(self.name):
             return
         kept = []
-        for line in self.path.read_bytes().splitlines(keepends=True):
+        for line in self.folder.read_bytes(self.name).splitlines(keepends=True):
             try:
                 if parse_json(line)["step"] <= step and line.endswith(b"\n"):
                     kept.append(line)
             except (ValueError, KeyError, TypeError):
                 continue
-        write_bytes(self.path, b"".join(kept))
+        self.folder.write_bytes(self.name, b"".join(kept))
 
 
 def create(out: Path, about: dict[str, Any]) -> None:
     """Make the run directory with its configuration; of two processes that try, one succeeds."""
     check_new(out)
-    out.mkdir(parents=True, exist_ok=True)
+    folder = Directory(out)
+    folder.make()
     try:
-        write_json(out / "config.json", about, new=True)
+        folder.write_bytes("config.json", json_bytes(about), new=True)
     except FileExistsError:
         raise _never_overwritten(out) from None
 
@@ -72,9 +74,11 @@ def locked(out: Path) -> Iterator[None]:
 
     Raises:
         InUse: if another process has it.
+        ValueError: if its lock is no plain file.
     """
     from filelock import FileLock, Timeout  # 50 ms, and reading a run does not need it
 
+    Directory(out).has(LOCK)  # refuses a link
     path = out / LOCK
     lock = FileLock(path, timeout=0.1, fallback_to_soft=False)  # a soft lock outlives its owner
     try:
@@ -101,14 +105,16 @@ def check_new(out: Path) -> None:
 
 def clear_partial(out: Path) -> None:
     """Remove what crashes have left half-written in a directory that this process holds."""
-    for path in out.rglob(f".*{_PARTIAL}"):
-        path.unlink()
+    Directory(out).clear_partial()
+    for name in FOLDERS:
+        Directory(out, name).clear_partial()
 
 
 def is_unused(out: Path) -> bool:
     """Whether a directory is not there yet, or empty but for what a crash has left in it."""
     return not out.exists() or (
-        out.is_dir() and all(path.suffix == _PARTIAL or path.name == LOCK for path in out.iterdir())
+        out.is_dir()
+        and all(name == LOCK or re.fullmatch(PARTIAL, name) for name in Directory(out).names())
     )
 
 
@@ -123,6 +129,7 @@ def tensorboard(out: Path, done: int) -> "TensorBoardLogger":
     """Event files beside the other metrics; what was written after step ``done`` is forgotten."""
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
+    Directory(out, "tensorboard").names()  # refuses a link
     try:
         return TensorBoardLogger(out, name="tensorboard", version="", purge_step=done + 1)
     except ModuleNotFoundError:

@@ -29,9 +29,10 @@ from torch import Tensor, nn
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.data.dataset import InputSpec
 from cclp.data.normalize import ZScore
-from cclp.files import write_bytes, write_json
+from cclp.files import read_bytes, write_bytes, write_json
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
+from cclp.runs.checkpoint import LARGEST
 from cclp.runs.inference import Trained, open_run
 from cclp.runs.model_card import model_card
 from cclp.runs.record import damage_named, read_config, read_json, read_result
@@ -128,7 +129,7 @@ def load_exported(folder: Path, net: str | None = None) -> Classifier:
     about = OLD_CONFIG if (folder / OLD_CONFIG).exists() else CONFIG
     config = read_json(folder, about)
     try:
-        content = (folder / "model.safetensors").read_bytes()
+        content = read_bytes(folder / "model.safetensors", LARGEST)
         if hashlib.sha256(content).hexdigest() != config["sha256"]:
             raise ValueError(f"model.safetensors is not the file that {about} was made for")
         tensors = load(content)

@@ -14,7 +14,7 @@ import numpy as np
 
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.data.splits import Source
-from cclp.files import parse_json
+from cclp.files import Directory, parse_json
 from cclp.runs.arrays import (
     Embedding,
     Ints,
@@ -36,6 +36,7 @@ EVALUATED_ON = (
     "held_out",
     "cross_validated",
 )  # "labeled" is what cclp evaluate may measure
+LARGEST_JSON = 2**26  # bytes
 _AT_LEAST_0 = ("step", "error", "seconds", "step_seconds")  # of the metrics
 
 
@@ -239,7 +240,7 @@ def read_result(path: Path) -> Result | None:
         ValueError: if ``result.json`` is damaged.
     """
     file = path / "result.json"
-    if not file.exists():
+    if not Directory(path).has(file.name):
         return None
     content = read_json(path, file.name)
     with damage_named(file):
@@ -253,7 +254,7 @@ def read_verdict(path: Path) -> Verdict | None:
         ValueError: if ``verdict.json`` is damaged.
     """
     file = path / "verdict.json"
-    if not file.exists():
+    if not Directory(path).has(file.name):
         return None
     content = read_json(path, file.name)
     with damage_named(file):
@@ -268,7 +269,7 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     """
     file = path / "metrics.jsonl"
     try:
-        lines = file.read_bytes().splitlines()
+        lines = Directory(path).read_bytes(file.name).splitlines()
     except FileNotFoundError:
         return []
     found = []
@@ -293,9 +294,11 @@ def read_json(path: Path, name: str) -> dict[str, Any]:
         ValueError: if the file is not there, or holds anything else.
     """
     try:
-        content = parse_json((path / name).read_bytes())
+        found = Directory(path).read_bytes(name, LARGEST_JSON)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{path} is not a run directory: it has no {name}") from None
+    try:
+        content = parse_json(found)
     except ValueError as error:
         raise ValueError(f"{path / name} is damaged: {error}") from None
     if not isinstance(content, dict):

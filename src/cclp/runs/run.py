@@ -13,7 +13,7 @@ from cclp.data.dataset import Dataset
 from cclp.data.published.catalog import CATALOG
 from cclp.data.splits import Source
 from cclp.data.weights import ESTIMATE, class_shares, label_weights
-from cclp.files import cache_root, write_json
+from cclp.files import Directory, cache_root, json_bytes
 from cclp.methods import make_methods
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
@@ -138,7 +138,7 @@ class Run:
             writer.close()
         result = self._result().to_json()
         if self.fabric.is_global_zero:
-            write_json(out / "result.json", result)
+            Directory(out).write_bytes("result.json", json_bytes(result))
         return result
 
     def _write_unlabeled(self) -> WriteUnlabeled | None:

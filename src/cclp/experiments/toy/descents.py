@@ -14,7 +14,7 @@ from cclp.checks import check_integer
 from cclp.experiments.folder import Claim, damage_named, open_folder
 from cclp.experiments.toy import points
 from cclp.experiments.toy.points import Layout, Moment
-from cclp.files import write_bytes
+from cclp.files import Directory
 from cclp.progress import Reporter
 from cclp.runs.start import Stopped
 
@@ -97,8 +97,9 @@ class Course:
             arrays[name] = array.astype(np.float16) if array.ndim > 1 else array
         content = io.BytesIO()
         np.savez_compressed(content, **arrays)
-        path.parent.mkdir(exist_ok=True)
-        write_bytes(path, content.getvalue())
+        folder = Directory(path.parent.parent, path.parent.name)
+        folder.make()
+        folder.write_bytes(path.name, content.getvalue())
 
 
 def reproduce(
