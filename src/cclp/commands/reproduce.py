@@ -19,8 +19,8 @@ from cclp.commands.options import (
     quiet_option,
 )
 from cclp.commands.stop import SAME_COMMAND, StopOnSignal
-from cclp.files import write_bytes
 from cclp.progress import make_reporter
+from cclp.report.file import check_page, write_page
 
 if TYPE_CHECKING:
     from cclp.experiments.folder import Claim
@@ -280,5 +280,5 @@ def experiment_page(folder: Path, page: Path | None = None) -> Path:
     page = page or folder / "report.html"
     check_page(page)
     write_figures(folder)
-    write_bytes(page, make_experiment_page(folder).encode())
+    write_page(page, make_experiment_page(folder))
     return page

@@ -12,6 +12,7 @@ from cclp.files import parse_json
 from cclp.lab import playground
 from cclp.lab.scene import Scene, Settings, Start, begin, read_fields, read_object, read_scene
 from cclp.progress import Reporter
+from cclp.report.page import content_hash
 
 MODULES = ("common.js", "picture.js", "chart.js", "still.js")
 DIGITS = 3  # of what is drawn, finer than a pixel
@@ -35,9 +36,13 @@ def make_page(link: str | None = None, report: Reporter | None = None) -> str:
         "frames": _course(scene, report or Reporter()),
     }
     page = files("cclp.lab") / "page"
+    style = (page / "lab.css").read_text("utf-8")
+    script = "".join(_plain((page / name).read_text("utf-8")) for name in MODULES)
     return Template((page / "still.html").read_text("utf-8")).substitute(
-        style=(page / "lab.css").read_text("utf-8"),
-        script="".join(_plain((page / name).read_text("utf-8")) for name in MODULES),
+        style=style,
+        style_hash=content_hash(style),
+        script=script,
+        script_hash=content_hash(script),
         # a script element must not hold "</script>"
         data=json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     )

@@ -1,6 +1,8 @@
 """The page of one or several runs, put together by a template."""
 
+import hashlib
 import re
+from base64 import b64encode
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -8,9 +10,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from cclp.files import write_bytes
 from cclp.methods import method_parts
 from cclp.report.charts import shorten
+from cclp.report.file import GENERATOR, check_page, write_page
 from cclp.report.samples import mistakes_section, unlabeled_section
 from cclp.report.sections import (
     confusion_section,
@@ -23,8 +25,6 @@ from cclp.report.sections import (
 from cclp.report.summary import flat, headline, ingredients, minutes, num_labels, outcome, percent
 from cclp.report.verdict import class_section, verdict_section
 from cclp.runs.record import RunRecord, read_record
-
-GENERATOR = '<meta name="generator" content="cclp report">'
 
 # Light and dark, ten each; further classes take hues a golden angle apart.
 PALETTE = (
@@ -67,10 +67,11 @@ def write_report(runs: list[Path], page: Path) -> None:
     """Write the page of :func:`make_report` to a file; an older report there is replaced.
 
     Raises:
-        ValueError: as :func:`make_report`, and if there is another file.
+        ValueError: as :func:`make_report`, and if there is another file, or a report that was
+            changed.
     """
-    check_page(page)
-    write_bytes(page, make_report(runs).encode(errors="replace"))
+    check_page(page)  # before the work
+    write_page(page, make_report(runs))
 
 
 def render(template: str, *, colours: int = 0, **values: Any) -> str:
@@ -82,6 +83,7 @@ def render(template: str, *, colours: int = 0, **values: Any) -> str:
         values: what the template shows.
     """
     here = files("cclp.report")
+    script = here.joinpath("script.js").read_text("utf-8")
     environment = Environment(
         loader=PackageLoader("cclp.report", ""),
         autoescape=True,
@@ -93,32 +95,21 @@ def render(template: str, *, colours: int = 0, **values: Any) -> str:
     return environment.get_template(template).render(
         generator=Markup(GENERATOR),
         style=Markup(here.joinpath("style.css").read_text("utf-8")),
-        script=Markup(here.joinpath("script.js").read_text("utf-8")),
+        script=Markup(script),
+        script_hash=Markup(content_hash(script)),
         colours=Markup(_colours(colours)),
         **values,
     )
 
 
+def content_hash(script: str) -> str:
+    """By which a content security policy knows a script."""
+    return f"'sha256-{b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
 def _breakable(name: str) -> Markup:
     """A name that may be broken after a slash or a plus."""
     return Markup("<wbr>").join(re.split("(?<=[/+])", name))
-
-
-def check_page(page: Path) -> None:
-    """Make sure that only a report is overwritten.
-
-    Raises:
-        ValueError: if there is another file.
-    """
-    if page.exists() and not is_report(page):
-        raise ValueError(f"{page} exists and is not a report: choose another --out")
-
-
-def is_report(path: Path) -> bool:
-    """Whether a file is a page that :func:`make_report` has made, and so may be made again."""
-    with path.open("rb") as file:
-        begin = file.read(2000).lstrip()
-    return begin.startswith(b"<!doctype html>") and GENERATOR.encode() in begin
 
 
 def _names(runs: list[Path]) -> list[str]:
