@@ -6,6 +6,7 @@ once do not disturb each other.
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -19,6 +20,11 @@ from cclp.data.unpack import read_content, unpack_tar
 from cclp.progress import Reporter
 
 TIMEOUT = 30  # seconds
+_NPM_NEEDS = {
+    "PATH", "PATHEXT", "SYSTEMROOT", "COMSPEC", "TMPDIR", "TEMP", "TMP", "LANG", "HTTP_PROXY",
+    "HTTPS_PROXY", "NO_PROXY", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "NPM_CONFIG_REGISTRY", "NPM_CONFIG_CAFILE",
+}  # fmt: skip
 
 
 class Source(Protocol):
@@ -86,17 +92,33 @@ class Npm:
         if shutil.which("npm") is None:
             raise OSError("npm is not installed")
         report.info(f"npm pack {self.package} …")
-        packed = subprocess.run(
-            ["npm", "pack", "--silent", "--ignore-scripts", self.package],
-            cwd=scratch,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=20 * TIMEOUT,
-        )
-        unpack_tar(scratch / packed.stdout.split()[-1], self.members or set(wanted), scratch)
+        with tempfile.TemporaryDirectory(prefix="cclp-npm-") as private:
+            packed = _run_npm(["pack", "--silent", "--ignore-scripts", self.package], private)
+            archive = Path(private, Path(packed.split()[-1]).name)
+            unpack_tar(archive, self.members or set(wanted), scratch)
         if self.rebuild is not None:
             self.rebuild(scratch)
+
+
+def _run_npm(arguments: list[str], private: str) -> str:
+    """What npm prints, run in a folder of its own, without the user's configuration and secrets.
+
+    An ``.npmrc`` in a folder above could send environment variables to any address.
+    """
+    options = ["--prefix", private]
+    for name in ("userconfig", "globalconfig", "cache"):  # files that are not there, and a folder
+        options += [f"--{name}", str(Path(private, name))]
+    kept = {name: value for name, value in os.environ.items() if name.upper() in _NPM_NEEDS}
+    ended = subprocess.run(
+        ["npm", *arguments, *options],
+        cwd=private,
+        env={**kept, "HOME": private},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=20 * TIMEOUT,
+    )
+    return ended.stdout
 
 
 def content_hash(content: bytes, expected: str) -> str:
