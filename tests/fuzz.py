@@ -201,6 +201,7 @@ def _of_a_run(out: Path) -> dict[str, Target]:
         read_metrics(out)
         make_report([out])
 
+    shutil.rmtree(out / "checkpoint")  # that would tell a changed config.json
     write_verdict(out)
     write_unlabeled(out, [[0.7, 0.2, 0.1]], np.zeros((1, 1, 4, 4), np.uint8))
     checkpoints = out.with_name("checkpoint")

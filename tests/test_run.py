@@ -274,7 +274,7 @@ def test_data_that_moved(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         train(config, tmp_path / "run", should_stop=stop_after(1))
     (tmp_path / "old").rename(tmp_path / "new")
-    with pytest.raises(ValueError, match="could not fetch train-images"):
+    with pytest.raises(ValueError, match="run 'cclp data fetch mnist', or name another"):
         resume(tmp_path / "run")
     assert resume(tmp_path / "run", data_dir=tmp_path / "new")["error"] < 1
 

@@ -11,12 +11,18 @@ from typing import Any
 
 import pytest
 
+from cclp.data.published.load import fetch_published
 from cclp.files import Directory, write_bytes
+from cclp.lab.run import RunView
+from cclp.report.page import make_report
+from cclp.runs.export import export
+from cclp.runs.inference import evaluate, predict
 from cclp.runs.start import Stopped, resume, train
+from cclp.runs.trust import is_own
 from tests import children
 from tests.command_line import call
 from tests.records import write_run
-from tests.runs import stop_after, tiny_config
+from tests.runs import own_table, stop_after, tiny_config
 
 
 @pytest.fixture(scope="module")
@@ -239,3 +245,165 @@ def test_a_page_that_was_changed_is_not_overwritten(
         assert call("report", str(run)) == 2
         assert "never overwritten: move it away" in capsys.readouterr().err
         assert page.read_bytes() == edited
+
+
+@pytest.fixture(scope="module")
+def finished(half: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("strangers") / "finished"
+    shutil.copytree(half, out)
+    resume(out)
+    return out
+
+
+def opened_by(run: Path) -> dict[str, Callable[[], object]]:
+    """All that opens a run."""
+    return {
+        "predict": lambda: list(predict(run, [])),
+        "evaluate": lambda: evaluate(run),
+        "export": lambda: export(run, run.with_name("exported"), "safetensors"),
+        "report": lambda: make_report([run]),
+        "lab": lambda: RunView(run),
+    }
+
+
+@pytest.mark.parametrize("by", ["predict", "evaluate", "export", "report", "lab"])
+def test_a_changed_configuration_is_refused_wherever_a_run_is_opened(
+    finished: Path, tmp_path: Path, by: str
+) -> None:
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    about = json.loads((run / "config.json").read_text())
+    about["data"]["classes"].reverse()
+    (run / "config.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=r"config\.json has changed since checkpoint 12"):
+        opened_by(run)[by]()
+    shutil.copy(finished / "config.json", run)
+    opened_by(run)[by]()
+
+
+@pytest.mark.parametrize("by", ["predict", "evaluate", "export", "report", "lab", "resume"])
+def test_a_checkpoint_of_another_seed_is_refused(
+    half: Path, finished: Path, tmp_path: Path, by: str
+) -> None:
+    other = tmp_path / "other"
+    with pytest.raises(Stopped):
+        train(tiny_config(seed=1), other, should_stop=stop_after(8))
+    run = Path(shutil.copytree(half if by == "resume" else finished, tmp_path / "run"))
+    shutil.rmtree(run / "checkpoint")
+    shutil.copytree(other / "checkpoint", run / "checkpoint")
+    with pytest.raises(ValueError, match="or that is of another run"):
+        (opened_by(run) | {"resume": lambda: resume(run)})[by]()
+
+
+@pytest.fixture
+def of_a_table(tmp_path: Path) -> Path:
+    """A run of this user, on a table."""
+    own_table(tmp_path / "t.csv")
+    few = ["--per-class", "2", "--unlabeled-batch", "8", "--max-steps", "4", "--method", "cclp"]
+    out = tmp_path / "run"
+    given = ["train", str(tmp_path / "t.csv"), "--target", "kind", "--out", str(out), "--quiet"]
+    assert call(*given, *few) == 0
+    return out
+
+
+@pytest.fixture
+def as_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user, with a cache of its own: all runs are strangers'."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+
+
+def test_paths_of_an_own_run_need_not_be_named(of_a_table: Path, cache: Path) -> None:
+    assert is_own(of_a_table)
+    assert stat.S_IMODE((cache / "cclp" / "key").stat().st_mode) == 0o600
+    assert call("evaluate", str(of_a_table)) == 0
+    copy = of_a_table.with_name("copy")
+    shutil.copytree(of_a_table, copy)
+    (copy / "result.json").unlink()
+    assert call("train", "--resume", str(copy), "--quiet") == 0
+
+
+@pytest.mark.parametrize("how", ["another user", "changed", "no signature"])
+def test_data_of_a_strangers_run_are_named_again(
+    of_a_table: Path,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+    how: str,
+) -> None:
+    table = of_a_table.with_name("t.csv")
+    if how == "another user":
+        request.getfixturevalue("as_another")
+    else:
+        shutil.rmtree(of_a_table / "checkpoint")
+        about = json.loads((of_a_table / "config.json").read_text())
+        about |= {"command": "another"} if how == "changed" else {"signature": None}
+        (of_a_table / "config.json").write_text(json.dumps(about))
+    (of_a_table / "result.json").unlink()
+    assert not is_own(of_a_table)
+    commands = [["train", "--resume", str(of_a_table), "--quiet"], ["evaluate", str(of_a_table)]]
+    for command in commands:
+        if command[0] == "train" or how == "another user":
+            capsys.readouterr()
+            assert call(*command) == 2
+            said = capsys.readouterr().err
+            assert said.endswith(f"only if you name it again: add --data-dir {table}\n")
+        assert call(*command, "--data-dir", str(table)) == 0
+    view = RunView(of_a_table)
+    assert "add --data-dir" in view.point(4, 0)["no_images"]
+
+
+def test_devices_of_a_strangers_run_are_named_again(run: Path) -> None:
+    about = json.loads((run / "config.json").read_text())
+    about["config"]["devices"] = 24
+    (run / "config.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match="only if you name it again: add --devices 24"):
+        resume(run)
+    with pytest.raises(ValueError, match="--devices 2 is not possible: this run has 24"):
+        resume(run, devices=2)
+
+
+def test_features_of_a_strangers_run_are_named_again(run: Path, tmp_path: Path) -> None:
+    about = json.loads((run / "config.json").read_text())
+    about["config"] |= {"method": "graph_pseudo_label", "settings": {}}
+    about["config"]["pseudo_label_features"] = str(tmp_path / "features.npy")
+    (run / "config.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=r"add --pseudo-label-features .*features\.npy"):
+        resume(run)
+
+
+def test_reading_a_run_fetches_nothing(
+    half: Path, tmp_path: Path, offline_programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither the data that it names, nor others."""
+    run = Path(shutil.copytree(half, tmp_path / "run"))
+    with pytest.raises(ValueError, match="run 'cclp data fetch mnist'"):
+        evaluate(run, "mnist", data_dir=tmp_path / "data")
+    about = json.loads((run / "config.json").read_text())
+    about["config"]["data"] = "mnist"
+    shutil.rmtree(run / "checkpoint")
+    (run / "config.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match="run 'cclp data fetch mnist'"):
+        resume(run, data_dir=tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_npm_has_no_secrets_and_no_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An .npmrc beside the data could send environment variables anywhere."""
+    programs, data, told = tmp_path / "programs", tmp_path / "data", tmp_path / "told"
+    programs.mkdir()
+    data.mkdir()
+    (data / ".npmrc").write_text("registry=http://127.0.0.1:9/${SECRET}/\n")
+    (data / "package.json").write_text('{"workspaces": ["**"]}')
+    script = f'#!/bin/sh\n{{ pwd -P; echo "$@"; env; }} > {told}\nexit 1\n'
+    (programs / "npm").write_text(script)
+    (programs / "npm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    monkeypatch.setenv("SECRET", "abcdef")
+    with pytest.raises(ValueError, match="could not fetch"):
+        fetch_published("mnist", data)
+    where, arguments, *environment = told.read_text().splitlines()
+    assert not Path(where).is_relative_to(data.resolve())
+    assert f"--prefix {where} --userconfig {where}/userconfig --globalconfig {where}/" in arguments
+    assert f"HOME={where}" in environment
+    assert not any("abcdef" in line for line in environment)
+    assert not Path(where).exists()

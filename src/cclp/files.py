@@ -97,7 +97,13 @@ class Directory:
             return file.read(size)
 
     def write_bytes(
-        self, name: str, content: bytes, *, new: bool = False, more_to_come: bool = False
+        self,
+        name: str,
+        content: bytes,
+        *,
+        new: bool = False,
+        mode: int = 0o666,
+        more_to_come: bool = False,
     ) -> None:
         """Write a file so that a crash at any moment leaves the old content or the new.
 
@@ -105,6 +111,7 @@ class Directory:
             name: of the file.
             content: all of it.
             new: whether the file must not be there yet.
+            mode: its permissions, less the umask.
             more_to_come: whether its name may get to the disk with that of the next file.
 
         Raises:
@@ -113,7 +120,7 @@ class Directory:
         partial = f".{name}.{secrets.token_hex(8)}.partial"
         with trouble_named(self.path / name), self._opened() as handle:
             try:
-                made = self._open(handle, partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+                made = self._open(handle, partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
                 with open(made, "wb") as file:
                     file.write(content)
                     file.flush()
@@ -179,11 +186,11 @@ class Directory:
     def _stat(self, handle: int | None, name: str) -> os.stat_result:
         return os.stat(self._at(handle, name), dir_fd=handle, follow_symlinks=False)
 
-    def _open(self, handle: int | None, name: str, flags: int) -> int:
+    def _open(self, handle: int | None, name: str, flags: int, mode: int = 0o666) -> int:
         with suppress(FileNotFoundError):
             _check_kind(self.path / name, self._stat(handle, name), stat.S_IFREG)
         flags |= NO_FOLLOW | _NO_WAIT | _BINARY
-        file = os.open(self._at(handle, name), flags, 0o666, dir_fd=handle)
+        file = os.open(self._at(handle, name), flags, mode, dir_fd=handle)
         try:  # it may have been replaced in between
             _check_kind(self.path / name, os.fstat(file), stat.S_IFREG)
         except ValueError:

@@ -246,7 +246,6 @@ def _reproduce(
     budget: float | None = None,
 ) -> None:
     """Run an experiment, draw its figures, print its claims."""
-    from cclp.report.page import check_page
     from cclp.runs.start import Stopped
 
     check_page(out / "report.html")
@@ -275,7 +274,6 @@ def _reproduce(
 def experiment_page(folder: Path, page: Path | None = None) -> Path:
     """Draw the figures of an experiment, and write its page."""
     from cclp.report.experiment import make_experiment_page, write_figures
-    from cclp.report.page import check_page
 
     page = page or folder / "report.html"
     check_page(page)

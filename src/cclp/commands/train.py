@@ -50,7 +50,9 @@ from cclp.training.recipe import RECIPES, Recipe, Setting, Settings, make_recipe
 from cclp.user_code import is_user_code
 
 AUTO = "auto"
-RESUME_TAKES = ("data_dir", "net", "method", "features")
+RESUME_TAKES = (
+    "data_dir", "net", "method", "features", "devices", "pseudo_label_features"
+)
 
 
 @click.command(short_help="Train a classifier from few labels.")
@@ -76,7 +78,8 @@ RESUME_TAKES = ("data_dir", "net", "method", "features")
 @path_option(
     "--resume",
     "Resume the run in this directory; all else comes from there, but for --data-dir, if the data "
-    "have moved (your own too), and code of your own, which has to be named again.",
+    "have moved (your own too), and code of your own, which has to be named again. So have paths "
+    "and --devices of a run that you have not made here.",
     metavar="RUN",
 )
 @data_dir_option

@@ -24,7 +24,6 @@ from cclp.commands.reproduce import experiment_page
 from cclp.data.splits import SOURCES
 from cclp.files import write_bytes
 from cclp.progress import make_reporter
-from cclp.report.file import check_page, write_page
 from cclp.runs.record import read_config
 
 if TYPE_CHECKING:

@@ -39,6 +39,7 @@ def load(
     skip_bad: bool = False,
     features: str | None = None,
     spec: InputSpec | None = None,
+    fetch: bool = True,
     report: Reporter | None = None,
 ) -> Dataset:
     """Load data by name or path.
@@ -49,6 +50,7 @@ def load(
         image_size, target, drop, keep, skip_bad, features: for own data, see
             :func:`cclp.data.user.load.load_user_data`.
         spec: of a run, that own data are brought to; published data must have it.
+        fetch: whether published data that are missing are fetched.
         report: shows what takes long.
 
     Raises:
@@ -76,7 +78,7 @@ def load(
         | {"drop": tuple(drop), "keep": tuple(keep)},
         f"is for your own files, not for {data}",
     )
-    found = load_published(data, data_dir, verify=verify, report=report)
+    found = load_published(data, data_dir, verify=verify, fetch=fetch, report=report)
     if spec is not None and found.spec != spec:
         raise ValueError(
             f"{data} must have classes {', '.join(spec.classes)} and samples of shape "

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from cclp.data.published.catalog import CATALOG
 from cclp.experiments.settings import differences
 from cclp.files import write_json
 from cclp.progress import Reporter
@@ -179,14 +180,18 @@ def train_cell(
     folder, config = runs / cell.name, cell.config
     try:
         if (folder / "config.json").exists():
-            net, method = config.recipe.net, config.method  # the user's own code is named again
+            net, method = config.recipe.net, config.method  # named again, like all outside the run
+            place = config.data_dir if config.data in CATALOG else config.data
+            features = config.pseudo_label_features
             resume(
                 folder,
                 report,
                 should_stop,
-                Path(config.data_dir) if config.data_dir is not None else None,
+                None if place is None else Path(place),
                 net if is_user_code(net) else None,
                 method if is_user_code(method) else None,
+                config.devices,
+                None if features is None else Path(features),
             )
         else:
             train(config, folder, report, should_stop, command)

@@ -22,6 +22,7 @@ from cclp.report.sections import curve, error_curve, loss_lines
 from cclp.report.summary import headline
 from cclp.runs.arrays import Embedding
 from cclp.runs.record import RunRecord, read_record
+from cclp.runs.trust import confirm_data
 
 PLANE, MARGIN = 1000, 25  # places are whole numbers from 0 to this
 NEIGHBOURS = 8
@@ -115,6 +116,7 @@ class RunView:
             _, run = self.record()
             if run.config.features is not None:
                 return None, "No images: the inputs of this run are features."
+            confirm_data(self.path, run.config, self.data_dir)
             name, folder = run.config.data, self.data_dir or run.config.data_dir
             published = name in CATALOG and len(CATALOG[name].files) > 0
             if published and location(name, Path(folder) if folder else None) is None:

@@ -1,6 +1,5 @@
 """Callbacks that write into a run directory. Only process 0 writes."""
 
-import hashlib
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -14,7 +13,7 @@ from cclp.data.dataset import Dataset
 from cclp.files import Directory
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import Checkpoint, save_checkpoint
-from cclp.runs.directory import Metrics
+from cclp.runs.directory import Metrics, digest_of_config
 from cclp.runs.outputs import (
     embedding_file,
     embedding_points,
@@ -191,8 +190,3 @@ class WriteCheckpoints(Callback):
     def config_digest(self) -> str:
         """Of ``config.json`` as it was when the first checkpoint was written."""
         return digest_of_config(self.out)
-
-
-def digest_of_config(out: Path) -> str:
-    """SHA-256 of ``config.json``: of what a run was asked to do."""
-    return hashlib.sha256(Directory(out).read_bytes("config.json")).hexdigest()

@@ -15,11 +15,11 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from cclp.files import Directory, json_bytes, parse_json
+from cclp.runs.directory import MANIFEST
 
 KEPT = 2
 LARGEST = 2**34  # bytes of the tensors
 _OWN = r"\d{8,}\.(json|safetensors)"
-_MANIFEST = r"\d{8,}\.json"
 
 
 class Checkpoint(NamedTuple):
@@ -56,7 +56,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     }
     files.write_bytes(f"{stem}.json", json_bytes(about))
     # A later one is damaged, or this one would not be written again; the rest crashes left behind.
-    finished = [name for name in files.names(_MANIFEST) if Path(name).stem <= stem]
+    finished = [name for name in files.names(MANIFEST) if Path(name).stem <= stem]
     kept = {Path(name).stem for name in finished[-KEPT:]}
     for name in files.names(_OWN):
         if Path(name).stem not in kept:
@@ -75,7 +75,7 @@ def load_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
         PermissionError: if the newest may not be read.
     """
     files = _open(folder)
-    found = [Path(name).stem for name in files.names(_MANIFEST)][::-1]
+    found = [Path(name).stem for name in files.names(MANIFEST)][::-1]
     for stem in found:
         try:
             return _read(files, stem)

@@ -57,6 +57,7 @@ def load_data(
         skip_bad=config.skip_bad,
         features=features,
         spec=spec,
+        fetch=fingerprint is None,  # a run that is read never uses the network
         report=report,
     )
     if fingerprint is not None and data.fingerprint != fingerprint:

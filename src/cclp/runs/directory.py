@@ -3,6 +3,7 @@
 All access to its files is by :class:`cclp.files.Directory`: it may come from a stranger.
 """
 
+import hashlib
 import json
 import math
 import re
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 LOCK = ".lock"
+LARGEST_JSON = 2**26  # bytes
+MANIFEST = r"\d{8,}\.json"  # of a checkpoint
 FOLDERS = ("checkpoint", "embedding")  # inside a run directory, besides that of TensorBoard
 
 
@@ -60,6 +63,11 @@ def create(out: Path, about: dict[str, Any]) -> None:
         folder.write_bytes("config.json", json_bytes(about), new=True)
     except FileExistsError:
         raise _never_overwritten(out) from None
+
+
+def digest_of_config(out: Path) -> str:
+    """SHA-256 of ``config.json``: of what a run was asked to do."""
+    return hashlib.sha256(Directory(out).read_bytes("config.json")).hexdigest()
 
 
 class InUse(ValueError):  # noqa: N818 - it says what is the matter

@@ -18,6 +18,7 @@ from cclp.progress import Reporter
 from cclp.runs.checkpoint import does_not_fit, load_checkpoint
 from cclp.runs.data import load_data, split_data
 from cclp.runs.record import read_config, read_record, read_verdict
+from cclp.runs.trust import check_config, confirm_data
 from cclp.training.config import Config
 from cclp.training.evaluation import EvaluationSet, error_rate, evaluation_set, run_net
 from cclp.training.machine import make_fabric
@@ -118,6 +119,7 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
     checkpoint = load_checkpoint(out / "checkpoint", (report or Reporter()).warn)
     if checkpoint is None:
         raise ValueError(f"{out} has no checkpoint yet: resume it with cclp train --resume")
+    check_config(out, checkpoint.step, checkpoint.info)
     fabric = make_fabric("auto", config.precision)  # before the user's own net is tried
     try:
         tensors, network = checkpoint.tensors, checkpoint.info.get("network", "net")
@@ -170,6 +172,7 @@ def evaluate(
         if recorded is not None:
             return recorded
         config = trained.config
+        confirm_data(out, config, data_dir)
         found = load_data(config, report, trained.fingerprint, data_dir, trained.spec, features)
         measured = evaluation_set(found, split_data(config, found))
     else:
@@ -181,6 +184,7 @@ def evaluate(
             skip_bad=skip_bad,
             features=features,
             spec=trained.spec,
+            fetch=False,
             report=report,
         )
         measured = evaluation_set(found, None) or _all_labels(found)

@@ -24,6 +24,8 @@ from cclp.runs.arrays import (
     read_predictions,
     read_unlabeled,
 )
+from cclp.runs.directory import LARGEST_JSON
+from cclp.runs.trust import check_newest_config
 from cclp.runs.upgrade import upgrade_config, upgrade_result
 from cclp.runs.verdict import checked_verdict
 from cclp.selection.verdict import Verdict
@@ -36,7 +38,6 @@ EVALUATED_ON = (
     "held_out",
     "cross_validated",
 )  # "labeled" is what cclp evaluate may measure
-LARGEST_JSON = 2**26  # bytes
 _AT_LEAST_0 = ("step", "error", "seconds", "step_seconds")  # of the metrics
 
 
@@ -178,6 +179,7 @@ def read_record(path: Path) -> RunRecord:
     """
     file = path / "config.json"
     content, config = read_config(path)
+    check_newest_config(path)
     with damage_named(file):
         data, environment = _part(content, "data"), content.get("environment", {})
         command, verified = content.get("command"), data.get("verified")

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 from cclp.data.dataset import Dataset, InputSpec
 from cclp.methods import check_settings, method_parts
 from cclp.progress import Reporter
-from cclp.runs.callbacks import digest_of_config
 from cclp.runs.checkpoint import load_checkpoint
 from cclp.runs.data import load_data, with_held_out
 from cclp.runs.directory import check_new, create, locked
 from cclp.runs.record import read_config, read_json, read_result, read_verdict
 from cclp.runs.run import Run
+from cclp.runs.trust import check_config, confirm_training, signed
 from cclp.runs.upgrade import is_old
 from cclp.training.config import Config
 from cclp.training.machine import (
@@ -151,7 +151,7 @@ def train(
         run.check_same_everywhere()
         if fabric.is_global_zero:
             about = {"command": command, "asked": asked, **run.record(environment(device))}
-            create(out, about)
+            create(out, signed(about))
             if selection is not None:
                 write_selection(out, data, selection)
         with _lock(fabric, out), own_randomness():
@@ -166,13 +166,16 @@ def resume(
     net: str | None = None,
     method: str | None = None,
     features: str | None = None,
+    devices: int | None = None,
+    pseudo_label_features: Path | None = None,
 ) -> dict[str, Any]:
     """Resume a run from its last checkpoint, bit for bit; a finished run is left as it is.
 
     Args, Returns, Raises: as :func:`train`; ValueError if ``out`` is not a run directory or is in
     use, or if the data are not those it began with. ``data_dir`` is where they are now, if they
     have moved. ``net``, ``method`` and ``features`` name the user's own code again, if the run
-    needs it.
+    needs it. Of a run that is not the user's own, ``data_dir``, ``devices`` and
+    ``pseudo_label_features`` are named again too: see :mod:`cclp.runs.trust`.
     """
     report = report or Reporter()
     about, config = read_config(out)
@@ -186,6 +189,9 @@ def resume(
         method=confirm_named("method", config.method, method),
         recipe=replace(config.recipe, net=confirm_named("net", config.recipe.net, net)),
     )
+    confirm_training(out, config, data_dir, devices, pseudo_label_features)
+    if pseudo_label_features is not None:
+        config = replace(config, pseudo_label_features=str(pseudo_label_features))
     fabric = _fabric(config)
     with launched(fabric):
         return _resume(fabric, out, about, config, report, should_stop, data_dir, features)
@@ -222,11 +228,8 @@ def _resume(
         )
     with _lock(fabric, out), own_randomness():
         saved = load_checkpoint(out / "checkpoint", report.warn) if first else None
-        if saved is not None and saved.info.get("config") != digest_of_config(out):
-            raise ValueError(
-                f"{out / 'config.json'} has changed since checkpoint {saved.step} was written: "
-                "restore it"
-            )
+        if saved is not None:
+            check_config(out, saved.step, saved.info)
         checkpoint = fabric.broadcast(saved)
         verdict = read_verdict(out)
         run = Run(fabric, out, with_held_out(config, data), data, report, checkpoint, verdict)

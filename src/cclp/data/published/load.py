@@ -44,6 +44,7 @@ def load_published(
     data_dir: Path | None = None,
     *,
     verify: bool = True,
+    fetch: bool = True,
     report: Reporter | None = None,
 ) -> Dataset:
     """Load a data set of the catalog, and fetch the files that are missing.
@@ -53,6 +54,7 @@ def load_published(
         data_dir: folder of the files; None: see :func:`data_root`.
         verify: whether every file must be the published one, bit for bit. If not, the data set
             records whether they are.
+        fetch: whether to fetch what is missing; or to refuse.
         report: shows what is fetched.
 
     Raises:
@@ -60,11 +62,11 @@ def load_published(
             published ones or cannot be parsed.
     """
     entry = get_entry(name)
-    fetch_published(name, data_dir, report)
+    if fetch:
+        fetch_published(name, data_dir, report)
     contents, verified = {}, True
     for file, expected in entry.files.items():
-        path = _find(entry, name, file, data_root(data_dir))
-        assert path is not None
+        path = _find_here(entry, name, file, data_dir)
         state, content = _inspect(path, file, expected)
         if state.found != expected:
             verified = False
@@ -117,11 +119,7 @@ def verify_published(name: str, data_dir: Path | None = None) -> list[FileState]
     """
     entry, found = get_entry(name), []
     for file, expected in entry.files.items():
-        path = _find(entry, name, file, data_root(data_dir))
-        if path is None:
-            raise ValueError(
-                f"{name}: no {file} in {data_root(data_dir)}: run 'cclp data fetch {name}'"
-            )
+        path = _find_here(entry, name, file, data_dir)
         state = _inspect(path, file, expected)[0]
         if state.found != expected:
             raise ValueError(_not_published(state, name))
@@ -151,6 +149,16 @@ def _inspect(path: Path, file: str, expected: str) -> tuple[FileState, bytes]:
     except ValueError as error:
         return FileState(file, path, expected, f"none: {error}"), b""
     return FileState(file, path, expected, content_hash(content, expected)), content
+
+
+def _find_here(entry: Entry, name: str, file: str, data_dir: Path | None) -> Path:
+    path = _find(entry, name, file, data_root(data_dir))
+    if path is None:
+        raise ValueError(
+            f"{name}: no {file} in {data_root(data_dir)}: run 'cclp data fetch {name}', or name "
+            "another folder with --data-dir"
+        )
+    return path
 
 
 def _find(entry: Entry, name: str, file: str, root: Path) -> Path | None:
