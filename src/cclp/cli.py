@@ -12,6 +12,7 @@ import cclp
 from cclp.commands.compare import compare
 from cclp.commands.data import data
 from cclp.commands.lab import lab
+from cclp.commands.output import echo
 from cclp.commands.reproduce import reproduce
 from cclp.commands.stop import Interrupted, interrupted_by
 from cclp.commands.train import train
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         with interrupted_by(signal.SIGINT):
             code = command.main(arguments, prog_name="cclp", standalone_mode=False, obj=arguments)
     except click.exceptions.NoArgsIsHelpError as empty:
-        click.echo(empty.format_message())
+        echo(empty.format_message())
         sys.exit(USER_ERROR)
     except click.NoSuchOption as error:
         _fail(_renamed(error) or error.format_message(), USER_ERROR)
@@ -92,5 +93,5 @@ def _fail(message: str, code: int) -> NoReturn:
     with suppress(ValueError):  # of a number in the environment: perhaps that is the message
         rank = processes.rank()
     who = f"process {rank}: " if rank else ""
-    click.echo(f"cclp: {who}{' '.join(message.split())}", err=True)
+    echo(f"cclp: {who}{' '.join(message.split())}", err=True)
     sys.exit(code)

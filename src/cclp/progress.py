@@ -12,6 +12,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column
 from rich.text import Text
 
+from cclp.text import for_terminal
+
 _SECONDS_BETWEEN_LINES = 30.0
 _BAR = 12  # columns
 _TIME = len("10:00:00 left")
@@ -88,7 +90,7 @@ class Quiet(Reporter):
         self.latest_error = f"error {error:.2%}"
 
     def warn(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True, markup=False, highlight=False)
+        self.console.print(for_terminal(text), soft_wrap=True, markup=False, highlight=False)
 
     @property
     def _last_cost(self) -> int:
@@ -146,7 +148,7 @@ class Bar(Quiet):
     @contextmanager
     def work(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         room = self.console.width - _BAR - len("100%") - _TIME - 3
-        name = Text(what)
+        name = Text(for_terminal(what))
         name.truncate(room, overflow="ellipsis")
         share = TextColumn("{task.fields[share]}", table_column=_whole())
         progress = self._progress(share, _Time())

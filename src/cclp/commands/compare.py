@@ -24,6 +24,7 @@ from cclp.commands.options import (
     skip_bad_option,
     target_option,
 )
+from cclp.commands.output import echo
 from cclp.commands.stop import SAME_COMMAND, StopOnSignal
 from cclp.commands.train import data_name, make_config
 from cclp.methods import METHODS, method_parts
@@ -110,5 +111,5 @@ def compare(
         except Stopped:
             report.warn("Stopped, saved. The same command resumes.")
             context.exit(128 + should_stop.number)
-    click.echo((out / "results.md").read_text(), nl=False)
-    click.echo(f"comparison: {out}")
+    echo((out / "results.md").read_text().rstrip("\n"))
+    echo(f"comparison: {out}")

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from cclp.commands.options import data_dir_option, quiet_option
+from cclp.commands.output import echo
 from cclp.data.published.catalog import CATALOG
 from cclp.data.published.load import fetch_published, location, verify_published
 from cclp.progress import make_reporter
@@ -22,7 +23,7 @@ def data_list(data_dir: Path | None) -> None:
     for name, entry in CATALOG.items():
         here = location(name, data_dir) if entry.files else "bundled"
         missing = f"not here: cclp data fetch {name} ({entry.size / 1e6:.0f} MB)"
-        click.echo(f"{name:14} {entry.about}\n{'':14} {here or missing}")
+        echo(f"{name:14} {entry.about}\n{'':14} {here or missing}")
 
 
 @data.command("fetch")
@@ -35,7 +36,7 @@ def data_fetch(name: str, data_dir: Path | None, quiet: bool) -> None:
         sources = fetch_published(name, data_dir, report)
     verify_published(name, data_dir)
     place = location(name, data_dir) or "bundled, nothing to fetch"
-    click.echo(f"{name}: {place}" + (f" (from {', '.join(sources)})" if sources else ""))
+    echo(f"{name}: {place}" + (f" (from {', '.join(sources)})" if sources else ""))
 
 
 @data.command("verify")
@@ -44,5 +45,5 @@ def data_fetch(name: str, data_dir: Path | None, quiet: bool) -> None:
 def data_verify(name: str, data_dir: Path | None) -> None:
     """Compare the files of the data set NAME with the published hashes."""
     for state in verify_published(name, data_dir):
-        click.echo(f"{state.path}: {state.found}")
-    click.echo(f"{name}: all files are the published ones")
+        echo(f"{state.path}: {state.found}")
+    echo(f"{name}: all files are the published ones")

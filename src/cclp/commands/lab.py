@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from cclp.checks import refuse_options
+from cclp.commands.output import echo
 from cclp.commands.stop import interrupted_by
 from cclp.files import write_bytes
 from cclp.progress import make_reporter
@@ -60,7 +61,7 @@ def lab(
         refuse_options({"data_dir": data_dir}, "is for the images of RUN")
 
     def announce(address: str) -> None:
-        click.echo(f"cclp lab: {address}  (Ctrl-C stops it)")
+        echo(f"cclp lab: {address}  (Ctrl-C stops it)")
         if not no_browser:
             page = address if link is None else f"{address}#{link.partition('#')[2]}"
             threading.Thread(target=webbrowser.open, args=[page], daemon=True).start()
@@ -71,7 +72,7 @@ def lab(
 
             serve(run, data_dir, port, announce)
     except KeyboardInterrupt:
-        click.echo("Stopped.")
+        echo("Stopped.")
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
@@ -89,4 +90,4 @@ def _export(page: Path, link: str | None) -> None:
         except TypeError as error:  # a link that holds a value of another kind
             raise ValueError(str(error)) from None
     write_bytes(page, content.encode(), new=True)
-    click.echo(f"page: {page}")
+    echo(f"page: {page}")

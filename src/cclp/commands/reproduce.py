@@ -18,6 +18,7 @@ from cclp.commands.options import (
     path_option,
     quiet_option,
 )
+from cclp.commands.output import echo
 from cclp.commands.stop import SAME_COMMAND, StopOnSignal
 from cclp.progress import make_reporter
 from cclp.report.file import check_page, write_page
@@ -233,9 +234,9 @@ def _list_runs(cells: "list[Cell]", runs: Path, jobs: int) -> None:
     with make_reporter(quiet=False) as report:
         for line in estimate(cells, runs, report):
             total += line.minutes
-            click.echo(f"{line.cell.name:40} {line.state:20} {line.minutes:8.1f} min")
+            echo(f"{line.cell.name:40} {line.state:20} {line.minutes:8.1f} min")
     together = f", {jobs} at a time" if jobs > 1 else ""
-    click.echo(f"{len(cells)} runs, about {total / 60:.1f} hours one after the other{together}")
+    echo(f"{len(cells)} runs, about {total / 60:.1f} hours one after the other{together}")
 
 
 def _reproduce(
@@ -266,9 +267,9 @@ def _reproduce(
                     context.exit(128 + signalled.number)
                 claims = []
         for claim in claims:
-            click.echo(f"{'holds' if claim.holds else 'FAILS'}: {claim.said} {claim.measured}.")
+            echo(f"{'holds' if claim.holds else 'FAILS'}: {claim.said} {claim.measured}.")
         report.info("Drawing.")
-        click.echo(f"page: {experiment_page(out)}")
+        echo(f"page: {experiment_page(out)}")
 
 
 def experiment_page(folder: Path, page: Path | None = None) -> Path:

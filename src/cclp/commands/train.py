@@ -31,6 +31,7 @@ from cclp.commands.options import (
     skip_bad_option,
     target_option,
 )
+from cclp.commands.output import echo
 from cclp.commands.stop import StopOnSignal
 from cclp.data.dataset import Dataset
 from cclp.data.describe import describe, warnings_about
@@ -252,7 +253,7 @@ def train(
         else f"error {result['error']:.2%} on {result['num_samples']} samples "
         f"({SOURCES[result['evaluated_on']]})"
     )
-    click.echo(
+    echo(
         f"{measured}, {result['method']}, {result['num_labels']} labels, "
         f"{result['recipe']['max_steps']} steps, {result['seconds'] / 60:.1f} min: {out}"
     )

@@ -1,9 +1,5 @@
 """A trained network put to use: ``cclp evaluate``, ``predict``, ``export`` and ``report``."""
 
-import csv
-import io
-import math
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +16,13 @@ from cclp.commands.options import (
     skip_bad_option,
     target_option,
 )
+from cclp.commands.output import echo, echo_table
 from cclp.commands.reproduce import experiment_page
 from cclp.data.splits import SOURCES
 from cclp.files import write_bytes
 from cclp.progress import make_reporter
 from cclp.runs.record import read_config
+from cclp.text import csv_line
 
 if TYPE_CHECKING:
     from cclp.runs.export import Format
@@ -60,10 +58,10 @@ def evaluate(run: Path, data: str | None, no_verify: bool, quiet: bool, **option
             wrong = row.sum() - row[k]
             others = [(count, other) for other, count in enumerate(row) if other != k]
             most = f", most often {found.classes[max(others)[1]]}" if wrong else ""
-            click.echo(f"{name:{width}}  {wrong / row.sum():7.2%} of {row.sum()} wrong{most}")
+            echo(f"{name:{width}}  {wrong / row.sum():7.2%} of {row.sum()} wrong{most}")
     unlike = "" if found.verified is not False else ", not the published files"
     which = f"{found.data}, {SOURCES[found.source]}{unlike}"
-    click.echo(f"error {found.error:.2%} on {found.confusion.sum()} samples ({which})")
+    echo(f"error {found.error:.2%} on {found.confusion.sum()} samples ({which})")
 
 
 @click.command(short_help="Classes of files, as a table.")
@@ -99,10 +97,8 @@ def predict(
     about, _ = read_config(run)
     from cclp.runs.inference import predict
 
-    table = io.StringIO(newline="")
-    writer = csv.writer(table, lineterminator="\n")
     classes = [f"P({name})" for name in (about.get("data") or {}).get("classes", ())]
-    writer.writerow(["file", "row", "class", "probability", *classes])
+    lines = [csv_line(["file", "row", "class", "probability", *classes])]
     with make_reporter(quiet) as report:
         predictions = list(predict(run, files, report=report, **options))
     if by_doubt:
@@ -110,12 +106,13 @@ def predict(
     for found in predictions:
         row = "" if found.row is None else found.row
         numbers = [f"{p:.4f}" for p in (found.probability, *found.probabilities)]
-        writer.writerow([_no_formula(found.file), row, _no_formula(found.label), *numbers])
+        lines.append(csv_line([found.file, row, found.label, *numbers]))
+    table = "".join(lines)
     if out is None:
-        click.echo(table.getvalue(), nl=False)
+        echo_table(table)
     else:
-        write_bytes(out, table.getvalue().encode(errors="surrogateescape"), new=True)
-        click.echo(f"{len(predictions)} predictions: {out}")
+        write_bytes(out, table.encode(errors="surrogateescape"), new=True)
+        echo(f"{len(predictions)} predictions: {out}")
 
 
 @click.command(short_help="A run's network for other programs, with a card.")
@@ -149,19 +146,7 @@ def export(run: Path, kind: "Format", out: Path | None, net: str | None, quiet: 
     out = out or Path(f"{run.resolve().name}-{kind}")
     with make_reporter(quiet) as report:
         config = export(run, out, kind, net, report)
-    click.echo(f"{out / config['file']} and its card, {out / 'README.md'}")
-
-
-def _no_formula(cell: str) -> str:
-    """A cell that no spreadsheet takes for a formula: an apostrophe stands before what begins one.
-
-    A number stays one.
-    """
-    if not cell.startswith(tuple("=+-@\t\r\n＝＋－＠")):
-        return cell
-    with suppress(ValueError):
-        return cell if math.isfinite(float(cell)) else f"'{cell}"
-    return f"'{cell}"
+    echo(f"{out / config['file']} and its card, {out / 'README.md'}")
 
 
 @click.command(short_help="One HTML page about one run or several, or an experiment.")
@@ -182,9 +167,9 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     if any(map(is_experiment, runs)):
         if len(runs) > 1:
             raise ValueError("an experiment of cclp reproduce has a page of its own: give one")
-        click.echo(f"report: {experiment_page(runs[0], out)}")
+        echo(f"report: {experiment_page(runs[0], out)}")
         return
     if out is None:
         out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
     write_report(list(runs), out)
-    click.echo(f"report: {out}")
+    echo(f"report: {out}")

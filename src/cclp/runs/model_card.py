@@ -106,10 +106,10 @@ def _page(config: dict[str, Any]) -> str:
         "Method": f"{_text(asked['method'])}, recipe {_text(recipe['name'])}, "
         f"{recipe['max_steps']:,} steps, seed {asked['seed']}",
         "Network": f"{_text(recipe['net'])}, {config['parameters']:,} parameters",
-        "Versions": ", ".join(f"{name} {_text(number)}" for name, number in versions),
+        "Versions": ", ".join(f"{_text(name)} {_text(number)}" for name, number in versions),
         "SHA-256": config["sha256"],
     }
-    lines = [f"# {config['file']}: a classifier of {data}", "", "| | |", "|---|---|"]
+    lines = [f"# {_text(config['file'])}: a classifier of {data}", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in rows.items()]
     lines += ["", "Everything else about the training is in `config.json`. Made by `cclp export`."]
     return "\n".join(lines) + "\n"
