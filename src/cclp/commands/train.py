@@ -51,9 +51,7 @@ from cclp.training.recipe import RECIPES, Recipe, Setting, Settings, make_recipe
 from cclp.user_code import is_user_code
 
 AUTO = "auto"
-RESUME_TAKES = (
-    "data_dir", "net", "method", "features", "devices", "pseudo_label_features"
-)
+RESUME_TAKES = ("data_dir", "net", "method", "features", "devices", "pseudo_label_features")
 
 
 @click.command(short_help="Train a classifier from few labels.")

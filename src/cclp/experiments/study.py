@@ -190,8 +190,8 @@ def train_cell(
                 None if place is None else Path(place),
                 net if is_user_code(net) else None,
                 method if is_user_code(method) else None,
-                config.devices,
-                None if features is None else Path(features),
+                devices=config.devices,
+                pseudo_label_features=None if features is None else Path(features),
             )
         else:
             train(config, folder, report, should_stop, command)
