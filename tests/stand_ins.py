@@ -51,6 +51,11 @@ def make_timm(fetch: Callable[[], None]) -> ModuleType:
             network.load_state_dict(load_file(pretrained_cfg_overlay["file"]), strict=False)
         return network
 
+    def get_pretrained_cfg(name: str) -> SimpleNamespace:
+        if name not in _WIDTHS:
+            raise RuntimeError(f"Invalid pretrained tag in {name}")
+        return SimpleNamespace(hf_hub_id=f"timm/{name}", hf_hub_filename=None, url=None)
+
     def resolve_model_data_config(network: nn.Module) -> dict[str, Any]:
         assert isinstance(network, _Network)
         return {"input_size": (3, 24, 24), "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.2, 0.2)}
@@ -58,9 +63,7 @@ def make_timm(fetch: Callable[[], None]) -> ModuleType:
     module = ModuleType("timm")
     module.create_model = create_model  # type: ignore[attr-defined]
     module.list_models = lambda: list(_WIDTHS)  # type: ignore[attr-defined]
-    module.get_pretrained_cfg = lambda name: SimpleNamespace(  # type: ignore[attr-defined]
-        hf_hub_id=f"timm/{name}", hf_hub_filename=None, url=None
-    )
+    module.get_pretrained_cfg = get_pretrained_cfg  # type: ignore[attr-defined]
     module.data = SimpleNamespace(  # type: ignore[attr-defined]
         resolve_model_data_config=resolve_model_data_config
     )

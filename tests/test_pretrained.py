@@ -148,6 +148,8 @@ def test_weights_that_were_fetched_before_are_used_without_network(
     by_file = open_extractor("timm:resnet18@w.safetensors", fetch=False)
     assert by_hub.fit((3, 24, 24), 255).probe == by_file.fit((3, 24, 24), 255).probe
     assert fetch.fetched == 0
+    with pytest.raises(ValueError, match=r"weights of timm:resnet18\.wrong are not on this mach"):
+        open_extractor("timm:resnet18.wrong", fetch=False)
     fetched = Path(torch.hub.get_dir(), "checkpoints", "resnet18-0.pth")
     fetched.parent.mkdir(parents=True)
     fetched.touch()  # the stand-in does not read it

@@ -129,7 +129,10 @@ def _cached_timm(timm: Any, model: str) -> Path | None:
     """The file of a model's weights that was fetched before."""
     from huggingface_hub import try_to_load_from_cache
 
-    config = timm.get_pretrained_cfg(model)
+    try:
+        config = timm.get_pretrained_cfg(model)
+    except RuntimeError:  # there are no weights of this name
+        return None
     names = [config.hf_hub_filename] if config.hf_hub_filename else []
     for name in [*names, "model.safetensors", "pytorch_model.bin"]:
         found = try_to_load_from_cache(config.hf_hub_id, name) if config.hf_hub_id else None
