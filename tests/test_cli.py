@@ -260,7 +260,9 @@ def test_help_names_all_options_and_loads_nothing_heavy(
     assert call() == 2  # no command: the help, as an error
     assert "train" in capsys.readouterr().out
     assert call("--version") == 0
-    asked = "from cclp.commands.train import make_config; import cclp.cli; make_config('digits')"
+    asked = (
+        "from cclp.commands.configure import make_config; import cclp.cli; make_config('digits')"
+    )
     loaded = children.modules_after(asked)
     assert loaded.isdisjoint({"torch", "sklearn", "scipy", "lightning_fabric", "matplotlib"})
     assert loaded.isdisjoint({"filelock", "jinja2", "pandas", "pyarrow", "safetensors"})

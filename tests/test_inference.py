@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load as load_tensors
 
-from cclp.commands.train import make_config
+from cclp.commands.configure import make_config
 from cclp.data.load import load
 from cclp.methods import METHODS
 from cclp.runs.inference import evaluate, open_run, predict

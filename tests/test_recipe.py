@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cclp.commands.train import make_config
+from cclp.commands.configure import make_config
 from cclp.data.dataset import Kind
 from cclp.runs.upgrade import upgrade_config, upgrade_recipe, upgrade_result
 from cclp.training.config import Config

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
-from cclp.commands.train import make_config
+from cclp.commands.configure import make_config
 from cclp.data.load import load
 from cclp.methods.supervised import Supervised
 from cclp.progress import Reporter

@@ -8,7 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cclp.commands.train import announce, is_auto, make_config, train
+from cclp.commands.configure import is_auto, make_config
+from cclp.commands.train import announce, train
 from cclp.progress import Reporter, make_reporter
 from cclp.runs.data import check_data, load_data
 from cclp.runs.directory import check_new

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from cclp.checks import check_integer
+from cclp.commands.configure import data_name, make_config
 from cclp.commands.options import (
     RecipeName,
     Weight,
@@ -26,7 +27,6 @@ from cclp.commands.options import (
 )
 from cclp.commands.output import echo
 from cclp.commands.stop import SAME_COMMAND, StopOnSignal
-from cclp.commands.train import data_name, make_config
 from cclp.methods import METHODS, method_parts
 from cclp.progress import make_reporter
 from cclp.training.recipe import RECIPES, Setting

@@ -1,8 +1,7 @@
-"""``cclp train``, and the configuration that its options make."""
+"""``cclp train``."""
 
 import shlex
 import signal
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cclp.checks import refuse_options
+from cclp.commands.configure import AUTO, data_name, is_auto, make_config
 from cclp.commands.options import (
     ClassValues,
     RecipeName,
@@ -35,22 +34,20 @@ from cclp.commands.output import echo
 from cclp.commands.stop import StopOnSignal
 from cclp.data.dataset import Dataset
 from cclp.data.describe import describe, warnings_about
-from cclp.data.load import find_kind
 from cclp.data.published.catalog import CATALOG
 from cclp.data.splits import SOURCES
-from cclp.data.user.features import absolute_name, is_own_function
+from cclp.data.user.features import is_own_function
 from cclp.data.weights import PRIORS
-from cclp.methods import METHODS, file_name, method_parts
+from cclp.methods import METHODS, file_name
 from cclp.progress import Reporter, make_reporter
 from cclp.runs.data import check_data, load_data
 from cclp.runs.directory import check_new
 from cclp.runs.record import read_config
 from cclp.training import processes
 from cclp.training.config import ACCELERATORS, GRAPHS, PRECISIONS, Config
-from cclp.training.recipe import RECIPES, Recipe, Setting, Settings, make_recipe
+from cclp.training.recipe import RECIPES
 from cclp.user_code import is_user_code
 
-AUTO = "auto"
 RESUME_TAKES = ("data_dir", "net", "method", "features", "devices", "pseudo_label_features")
 
 
@@ -295,115 +292,7 @@ def announce(data: Dataset, report: Reporter) -> None:
         report.warn(warning)
 
 
-def is_auto(
-    data: str,
-    method: str | None = None,
-    recipe: str | None = None,
-    net: str | None = None,
-    pseudo_label_features: Path | None = None,
-    devices: int = 1,
-    **options: Any,
-) -> bool:
-    """Whether models are compared first: if it is asked for, or for own data nothing else is.
-
-    Raises:
-        ValueError: if it is asked for and cannot be.
-    """
-    others = {"pseudo_label_features": pseudo_label_features, "devices": devices > 1}
-    if method == AUTO:
-        refuse_options(others, f"has no effect with --method {AUTO}: name a method")
-        return True
-    plain = method is None and net is None and recipe in (None, "fast")
-    return plain and data not in CATALOG and not any(others.values())
-
-
-def make_config(
-    data: str,
-    num_labels: int | str | None = None,
-    recipe: str | None = None,
-    data_dir: Path | None = None,
-    net: str | None = None,
-    method: str | None = None,
-    no_verify: bool = False,
-    chain_steps: int | None = None,
-    pseudo_label_features: Path | None = None,
-    features: str | None = None,
-    weights: tuple[tuple[str, float], ...] = (),
-    settings: tuple[tuple[str, str, Setting], ...] = (),
-    **options: Any,
-) -> Config:
-    """A configuration from the options of ``cclp train``."""
-    if num_labels is None:
-        num_labels = 100 if data in CATALOG else "all"
-    if recipe is None and net is not None and is_user_code(net):
-        recipe = "short"  # what "fast" does suits its own net
-    if method == AUTO:
-        method = None
-    kind = find_kind(data)
-    if features is not None:
-        if data in CATALOG:
-            raise ValueError(f"--features is for your own files, not for {data}: leave it out")
-        features, kind = absolute_name(features), "vectors"
-    made = make_recipe(recipe, data, all_labels=num_labels == "all", kind=kind)
-    overrides = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
-    overrides = {name: value for name, value in overrides.items() if value is not None}
-    method = method or made.method
-    parts = method_parts(method)
-    if not parts:
-        unused: dict[str, Any] = {"weight": weights, "setting": settings}
-        unused["unlabeled_batch"] = overrides.get("unlabeled_batch")
-        refuse_options(unused, "has no effect with supervised")
-    if "cclp" not in parts:
-        refuse_options({"chain_steps": chain_steps}, f"has no effect with --method {method}")
-    if "graph_pseudo_label" not in parts:
-        unused = {"pseudo_label_features": pseudo_label_features}
-        refuse_options(unused, f"has no effect with --method {method}")
-    if chain_steps is not None:
-        settings += (("cclp", "chain_steps", chain_steps),)
-    try:
-        return Config(
-            data=data if data in CATALOG else str(Path(data).resolve()),
-            recipe=replace(made, **overrides, net=net or made.net),
-            method=method,
-            num_labels=None if num_labels == "all" else int(num_labels),
-            data_dir=None if data_dir is None else str(data_dir.resolve()),
-            verify=not no_verify,
-            features=features,
-            pseudo_label_features=None
-            if pseudo_label_features is None
-            else str(pseudo_label_features.resolve()),
-            settings=_settings(weights, settings, parts),
-            **options,
-        )
-    except TypeError as error:  # a setting of another type than the command line can know
-        raise ValueError(str(error)) from None
-
-
-def _settings(
-    weights: tuple[tuple[str, float], ...],
-    settings: tuple[tuple[str, str, Setting], ...],
-    parts: list[str],
-) -> Settings:
-    """By method and name; a weight without a method is the only one's."""
-    found: Settings = {}
-    for method, weight in weights:
-        if not method and len(parts) != 1:
-            raise ValueError(f"--weight must name a method, as in {parts[0]}={weight:g}")
-        settings += ((method or parts[0], "weight", weight),)
-    for method, name, value in settings:
-        if name in found.setdefault(method, {}):
-            raise ValueError(f"the {name} of {method} is given twice")
-        found[method][name] = value
-    return found
-
-
 def _run_name(config: Config, auto: bool) -> str:
     """Of the run directory: what auto will choose is not known yet."""
     how = AUTO if auto else f"{config.recipe.name}-{file_name(config.method)}"
     return f"{data_name(config)}-{how}-seed{config.seed}"
-
-
-def data_name(config: Config) -> str:
-    """Of directories: the data and how many labels."""
-    labels = "all" if config.num_labels is None else config.num_labels
-    return f"{Path(config.data).stem}-{labels}"
