@@ -136,6 +136,20 @@ def test_weights_are_fetched_only_if_the_command_names_them(fetch: Weights, fami
     )
 
 
+def test_files_of_a_model_that_a_strangers_run_names_are_named_again(
+    fetch: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file(network().state_dict(), "w.safetensors")
+    name = "timm:resnet18@w.safetensors"
+    options: dict[str, Any] = {"method": "supervised", "max_steps": 2, "verbose": False}
+    cclp.fit("photos", features=name, out="run", **options)
+    assert len(list(predict(Path("run"), [Path("photos")]))) == 30
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path("of another").resolve()))
+    with pytest.raises(ValueError, match=r"not made by you .* add --features timm:resnet18@/.*w\."):
+        list(predict(Path("run"), [Path("photos")]))
+    assert len(list(predict(Path("run"), [Path("photos")], features=name))) == 30
+
+
 def test_weights_that_were_fetched_before_are_used_without_network(
     fetch: Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:

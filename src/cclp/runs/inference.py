@@ -18,7 +18,7 @@ from cclp.progress import Reporter
 from cclp.runs.checkpoint import does_not_fit, load_checkpoint
 from cclp.runs.data import load_data, split_data
 from cclp.runs.record import read_config, read_record, read_verdict
-from cclp.runs.trust import check_config, confirm_data
+from cclp.runs.trust import check_config, confirm_data, confirm_features
 from cclp.training.config import Config
 from cclp.training.evaluation import EvaluationSet, error_rate, evaluation_set, run_net
 from cclp.training.machine import make_fabric
@@ -167,6 +167,7 @@ def evaluate(
             "has no effect without DATA",
         )
     trained = open_run(out, net, report)
+    confirm_features(out, trained.spec, features)
     if data is None:
         recorded = _cross_validated(out)
         if recorded is not None:
@@ -258,6 +259,7 @@ def predict(
     """
     report = report or Reporter()
     trained = open_run(out, net, report)
+    confirm_features(out, trained.spec, features)
     for places, x in read_samples(
         paths, trained.spec, skip_bad=skip_bad, report=report, features=features
     ):

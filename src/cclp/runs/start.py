@@ -29,7 +29,7 @@ from cclp.runs.data import load_data, with_held_out
 from cclp.runs.directory import check_new, create, locked
 from cclp.runs.record import read_config, read_json, read_result, read_verdict
 from cclp.runs.run import Run
-from cclp.runs.trust import check_config, confirm_training, signed
+from cclp.runs.trust import check_config, confirm_features, confirm_training, signed
 from cclp.runs.upgrade import is_old
 from cclp.training.config import Config
 from cclp.training.machine import (
@@ -218,6 +218,8 @@ def _resume(
         changed = differences(about["environment"], environment(find_device(config.accelerator)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
+    if spec is not None:
+        confirm_features(out, spec, features)
     data = local_rank_zero_first(
         fabric, lambda: load_data(config, report, fingerprint, data_dir, spec, features)
     )

@@ -13,7 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from cclp.data.dataset import InputSpec
 from cclp.data.published.catalog import CATALOG
+from cclp.data.user.features import short_name
 from cclp.files import Directory, cache_root, parse_json
 from cclp.runs.directory import LARGEST_JSON, MANIFEST, digest_of_config
 from cclp.runs.upgrade import is_old
@@ -67,6 +69,22 @@ def confirm_data(out: Path, config: Config, data_dir: Path | None) -> None:
         ValueError: if the run is not the user's own, and no place is named.
     """
     _confirm(out, {"--data-dir": (_data_place(config), data_dir)})
+
+
+def confirm_features(out: Path, spec: InputSpec, given: str | None) -> None:
+    """The same for files of a pretrained model that makes a run's features.
+
+    Args:
+        out: the run directory.
+        spec: of the run's samples.
+        given: features that the user has named now, if any.
+
+    Raises:
+        ValueError: as :func:`confirm_data`.
+    """
+    name = None if spec.features is None else spec.features.name
+    has_files = name is not None and short_name(name) != name
+    _confirm(out, {"--features": (name if has_files else None, given)})
 
 
 def confirm_training(
