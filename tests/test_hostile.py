@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from cclp.data import unpack
+from cclp.data import budget
 from cclp.data.npz import read_npz
 from cclp.data.published.formats import parse_cifar, parse_idx, parse_svhn
 from cclp.data.unpack import read_content, unpack_tar
@@ -156,9 +156,9 @@ def test_members_of_an_archive_stay_in_their_folder(tmp_path: Path) -> None:
 def test_what_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert unpack.unpack_limit(1) == 2**30
-    assert unpack.unpack_limit(2**25) == 100 * 2**25
-    monkeypatch.setattr(unpack, "unpack_limit", lambda packed: 10_000)
+    assert budget.unpack_limit(1) == 2**30
+    assert budget.unpack_limit(2**25) == 100 * 2**25
+    monkeypatch.setattr(budget, "unpack_limit", lambda packed: 10_000)
     path = tmp_path / "bomb"
     path.write_bytes(gzip.compress(bytes(10_001)))
     with pytest.raises(ValueError, match=r"bomb .* unpacks to more than 10,000 bytes"):

@@ -301,7 +301,7 @@ def test_npy_files_that_are_no_data(tmp_path: Path) -> None:
         load(str(tmp_path / "X.npy"))
     content = (tmp_path / "X.npy").read_bytes()
     (tmp_path / "X.npy").write_bytes(content[:-1])
-    with pytest.raises(ValueError, match=r"shape \(3, 2\) has not 47 bytes"):
+    with pytest.raises(ValueError, match=r"shape \(3, 2\) takes 48 bytes, not 47"):
         load(str(tmp_path / "X.npy"))
     (tmp_path / "X.npy").write_text("nothing")
     with pytest.raises(ValueError, match=r"X\.npy must be an \.npy file of NumPy"):

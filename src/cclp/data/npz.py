@@ -1,6 +1,7 @@
 """Arrays of ``.npz`` and ``.npy`` files, without the pickles that NumPy would load from them."""
 
 import io
+import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,31 +13,33 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from cclp.data.unpack import read_limited
+from cclp.data.budget import Budget
+from cclp.data.unpack import open_member
+
+_LONGEST_HEADER = 10_000  # bytes, as in NumPy
+_CHUNK = 2**20
 
 
-def read_npz(path: Path, content: bytes | None = None) -> dict[str, NDArray[Any]]:
+def read_npz(
+    path: Path, content: bytes | None = None, budget: Budget | None = None
+) -> dict[str, NDArray[Any]]:
     """All arrays of an ``.npz`` file, by name.
 
     Args:
         path: of the file.
         content: of it, if it is read already.
+        budget: of several files together; None: of this one.
 
     Raises:
         ValueError: if it is none, is damaged, unpacks to too much, or holds Python objects.
     """
     arrays = {}
     opened = path.open("rb") if content is None else io.BytesIO(content)
-    with opened as file, _members(path, file) as members:
-        packed, total = file.seek(0, io.SEEK_END), 0
-        for name, member in members:
-            shape, fortran, dtype = _header(member)
-            values = read_limited(packed, member.read, before=total)
-            size = prod(shape) * dtype.itemsize
-            total += size
-            if len(values) != size:
-                raise ValueError(f"{name} of shape {shape} takes {size} bytes, not {len(values)}")
-            arrays[name] = np.ndarray(shape, dtype, values, order="F" if fortran else "C")
+    with opened as file:
+        budget = budget or Budget(file.seek(0, io.SEEK_END))
+        with _members(path, file) as members:
+            for name, member in members:
+                arrays[name] = _read_array(name, member, budget)
     return arrays
 
 
@@ -58,11 +61,7 @@ def read_npy(path: Path) -> dict[str, NDArray[Any]]:
     """
     try:
         with path.open("rb") as file:
-            shape, fortran, dtype = _header(file)
-            content = file.read()
-        if len(content) != prod(shape) * dtype.itemsize:
-            raise ValueError(f"an array of {dtype} and shape {shape} has not {len(content)} bytes")
-        array = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
+            array = _read_array("its array", file, Budget(path.stat().st_size))
     except Exception as error:  # numpy raises many kinds
         raise ValueError(f"{path} must be an .npy file of NumPy: {error or type(error)}") from None
     return {"X": array}
@@ -86,16 +85,49 @@ def _members(path: Path, file: IO[bytes]) -> Iterator[Iterator[tuple[str, IO[byt
     """Names and opened members; whatever goes wrong while they are read is a ValueError."""
     try:
         with zipfile.ZipFile(file) as archive:
-            names = [name for name in archive.namelist() if name.endswith(".npy")]
-            yield ((name.removesuffix(".npy"), archive.open(name)) for name in names)
+            infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+            yield ((i.filename.removesuffix(".npy"), open_member(archive, i)) for i in infos)
     except Exception as error:  # zipfile, zlib and numpy raise many kinds
         raise ValueError(f"{path} must be an .npz file of NumPy: {error or type(error)}") from None
 
 
-def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
-    version = npy.read_magic(member)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = read(member)
+def _read_array(name: str, file: IO[bytes], budget: Budget) -> NDArray[Any]:
+    """An array whose size is known before its content is read."""
+    shape, fortran, dtype = _header(file)
+    size = prod(shape) * dtype.itemsize
+    budget.take(size)
+    content, found = bytearray(size), 0
+    while count := file.readinto(memoryview(content)[found : found + _CHUNK]):  # type: ignore[attr-defined]
+        found += count
+    if found < size or file.read(1):
+        more = "more" if found == size else str(found)
+        raise ValueError(f"{name} of shape {shape} takes {size} bytes, not {more}")
+    array: NDArray[Any] = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
+    if dtype.kind == "U":
+        _check_text(name, content, dtype)
+    array.flags.writeable = False
+    return array
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
+    version = npy.read_magic(file)
+    first = version == (1, 0)
+    length = file.read(2 if first else 4)
+    if (size := int.from_bytes(length, "little")) > _LONGEST_HEADER:
+        raise ValueError(f"it has a header of {size} bytes")
+    read = npy.read_array_header_1_0 if first else npy.read_array_header_2_0
+    shape, fortran, dtype = read(io.BytesIO(length + file.read(size)))
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are never loaded")
+    if dtype.itemsize == 0 and 0 not in shape:
+        raise ValueError(f"it holds {dtype} of no size")
     return shape, fortran, dtype
+
+
+def _check_text(name: str, content: bytearray, dtype: "np.dtype[Any]") -> None:
+    """Refuse code points that are no characters: Python cannot hold or cannot write them."""
+    for start in range(0, len(content), _CHUNK):
+        part = memoryview(content)[start : start + _CHUNK]
+        points = np.frombuffer(part, np.dtype("u4").newbyteorder(dtype.byteorder))
+        if (points > sys.maxunicode).any() or (points // 0x800 == 0xD800 // 0x800).any():
+            raise ValueError(f"{name} must be text, but holds an invalid code point")

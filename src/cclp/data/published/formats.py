@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cclp.data.unpack import read_limited
+from cclp.data.budget import Budget
+from cclp.data.unpack import inflate
 
 Bytes = NDArray[np.uint8]
 _CIFAR_RECORD = 1 + 3 * 32 * 32
@@ -88,10 +89,11 @@ def parse_mat(content: bytes, path: Path) -> dict[str, NDArray[Any]]:
     if len(content) < 128 or content[124:128] != b"\x00\x01IM":
         raise ValueError(f"{path} must be a MATLAB 5 file, little-endian")
     arrays = {}
+    budget = Budget(len(content))
     try:
         for kind, data in _mat_elements(memoryview(content)[128:]):
             if kind == _COMPRESSED:
-                ((kind, data),) = _mat_elements(memoryview(_inflate(data)))
+                ((kind, data),) = _mat_elements(memoryview(inflate(data, budget)))
             parts = list(_mat_elements(data)) if kind == _MATRIX else []
             if len(parts) != 4:  # flags, dimensions, name, numbers
                 continue
@@ -100,18 +102,13 @@ def parse_mat(content: bytes, path: Path) -> dict[str, NDArray[Any]]:
             if array_class in _MAT_CLASSES and not more & _COMPLEX:
                 shape = [int(size) for size in np.frombuffer(dimensions, "<i4")]
                 array = np.frombuffer(numbers, _MAT_TYPES[stored]).reshape(shape, order="F")
-                arrays[bytes(name).decode("ascii")] = array.astype(_MAT_CLASSES[array_class])
+                wanted = np.dtype(_MAT_CLASSES[array_class])
+                if array.dtype != wanted:  # MATLAB stores small whole numbers in fewer bytes
+                    budget.take(array.size * wanted.itemsize)
+                arrays[bytes(name).decode("ascii")] = array.astype(wanted, copy=False)
     except (ValueError, KeyError, IndexError, zlib.error) as error:
         raise ValueError(f"{path} is a damaged MATLAB 5 file: {error}") from None
     return arrays
-
-
-def _inflate(data: memoryview) -> bytes:
-    stream = zlib.decompressobj()
-    content = read_limited(len(data), lambda limit: stream.decompress(data, limit))
-    if not stream.eof:
-        raise ValueError("a compressed element ends early")
-    return content
 
 
 _MATRIX, _COMPRESSED, _COMPLEX = 14, 15, 0x08

@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, NamedTuple
 
-from cclp.data.unpack import unpack_limit
+from cclp.data.budget import Budget
+from cclp.data.unpack import TarMember, open_member
 from cclp.data.user.images import is_visible
 from cclp.files import cache_root, trouble_named
 from cclp.progress import Reporter
@@ -115,7 +116,7 @@ class _Room:
 
     def __init__(self, packed: int, place: Path) -> None:
         free = shutil.disk_usage(place).free
-        self.limit = unpack_limit(packed)
+        self.limit = Budget(packed).limit
         self.left = min(self.limit, free)
         self.reason = f"more than {self.limit:,} bytes"
         if free < self.limit:
@@ -160,7 +161,7 @@ def _members_of_zip(path: Path) -> Iterator[Member]:
                 raise _refuse_special(name)
             if name.endswith("/") or not _is_wanted(name):
                 continue
-            with archive.open(info) as content:
+            with open_member(archive, info) as content:
                 yield Member(name, content, done)
 
 
@@ -171,7 +172,7 @@ def _members_of_tar(path: Path, room: _Room) -> Iterator[Member]:
         stream: IO[bytes] = gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[assignment]
         limited = _Limited(stream, room.limit)
         # As a stream: from front to back, each byte once.
-        with tarfile.open(fileobj=limited, mode="r|", bufsize=_CHUNK) as archive:  # type: ignore[call-overload]
+        with tarfile.open(fileobj=limited, mode="r|", bufsize=_CHUNK, tarinfo=TarMember) as archive:  # type: ignore[call-overload]
             for info in archive:
                 name = info.name
                 if info.isdir() or not _is_wanted(name):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cclp.data.budget import Budget, check_room
 from cclp.data.dataset import Dataset, InputSpec, Kind
 from cclp.data.user.feature_cache import features_of
 from cclp.data.user.features import Extractor
@@ -17,6 +18,10 @@ from cclp.progress import Reporter
 MOST_CHANNELS = 4
 WHITE_AT_LEAST = 128  # whole numbers that stay below are no pixels of 0 … 255
 
+
+# Bytes in memory of a value in float32 and whether it is finite, of one whose gaps are replaced, of
+# a label as a name, and of a value of a one-hot row while it is read.
+_REAL, _REPLACED, _NAMED, _ONE_HOT = 5, 9, 64, 24
 
 # Names of arrays in any case: of scikit-learn, of Keras, of MedMNIST.
 _PAIRS = (
@@ -72,6 +77,8 @@ class ArrayReader:
             report.info(f"{path.name}: not read: {', '.join(sorted(unused))}")
         means = _means(arrays[pair[0]], pair[0], path, report) if spec is None else spec.means
         x = _check_inputs(arrays[pair[0]], pair[0], path, spec, means)
+        budget = Budget(path.stat().st_size)
+        budget.take(len(x) * _NAMED, f"{path}: {pair[1]}")
         labels = label_names(arrays[pair[1]], pair[1], path, len(x), spec, report)
         classes, y = encode_labels(labels, spec, f"{path}: {pair[1]}")
         white = 255 if x.dtype == np.uint8 else None
@@ -79,6 +86,7 @@ class ArrayReader:
         x_test, y_test = x[:0], y[:0]
         if test_pair is not None:
             x_test = _check_inputs(arrays[test_pair[0]], test_pair[0], path, spec, means)
+            budget.take(len(x_test) * _NAMED, f"{path}: {test_pair[1]}")
             labels = label_names(
                 arrays[test_pair[1]], test_pair[1], path, len(x_test), spec, report
             )
@@ -196,6 +204,8 @@ def _check_inputs(
     pixels = whole and WHITE_AT_LEAST <= high <= 255 if spec is None else spec.white is not None
     if pixels:
         return np.ascontiguousarray(x, np.uint8)
+    budget = Budget(path.stat().st_size)
+    budget.take(x.size * (_REAL + (0 if means is None else _REPLACED)), f"{path}: {name}")
     if means is not None:
         x = np.where(np.isnan(x), np.array(means), x)
     with np.errstate(over="ignore"):
@@ -254,7 +264,7 @@ def label_names(
             f"{path}: {name} must have a label for each of {count} samples, -1 for unlabeled ones, "
             f"got {len(y)}"
         )
-    if y.ndim == 2 and y.dtype.kind in "biuf":
+    if y.ndim == 2 and y.shape[1] and y.dtype.kind in "biuf":
         y = _from_one_hot(y, name, path)
     if y.ndim != 1 or y.dtype.kind not in "biufUS":
         raise ValueError(
@@ -286,6 +296,7 @@ def _text(label: object) -> str:
 
 def _from_one_hot(y: NDArray[Any], name: str, path: Path) -> NDArray[np.int64]:
     """Class indices of one-hot rows; −1 for rows of zeros, or of NaN."""
+    check_room(y.size * _ONE_HOT, f"{path}: {name}")
     real = np.nan_to_num(y.astype(np.float64), nan=0.0)
     total = real.sum(1)
     if not (((real == 0) | (real == 1)).all() and (total <= 1).all()):
