@@ -5,10 +5,13 @@ read by the package tifffile: the first three channels, or the first alone if th
 """
 
 import logging
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +26,8 @@ Depth = Literal["8-bit", "16-bit", "32-bit", "real"]
 FULL_RANGE = (0.0, 65535.0)  # of 16-bit images, where it is not found from the data
 _BITS_PER_SAMPLE, _SAMPLES, _SAMPLE_FORMAT = 258, 277, 339  # tags of TIFF
 _MOST_CHANNELS = 64
+_BYTES_SCALED = 18  # of a value that becomes eight bits
+_DEFLATE, _UNBOUNDED = (8, 32946, 50013), (34925, 34926, 50000)  # codes of TIFF: LZMA and Zstandard
 _SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
@@ -72,12 +77,25 @@ def tiff_header(path: Path) -> tuple[tuple[int, int], int, Depth, int]:
         return (width, height), channels, _depth(page.dtype), len(file.pages)
 
 
-def tiff_pixels(path: Path, most: int) -> Pixels:
-    """Pixels of the first page of a TIFF file, by tifffile: (height, width), or three channels.
+class TiffPage(NamedTuple):
+    """The first page of a TIFF file that tifffile has opened.
+
+    Attributes:
+        size: bytes of memory that reading it takes, and :func:`to_bytes` after that.
+        read: returns its pixels: (height, width), or three channels.
+    """
+
+    size: int
+    read: Callable[[], Pixels]
+
+
+@contextmanager
+def tiff_page(path: Path, most: int) -> Iterator[TiffPage]:
+    """Open the first page of a TIFF file by tifffile.
 
     Args:
         path: the file.
-        most: pixels that are read.
+        most: pixels that may be read.
 
     Raises:
         Exception: of many kinds, if it is damaged or of an unknown kind.
@@ -87,11 +105,37 @@ def tiff_pixels(path: Path, most: int) -> Pixels:
         height, width, channels = _sizes(page)
         if height * width > most:
             raise ValueError(f"{width} x {height} pixels are too many")
-        pixels: Pixels = page.asarray()
+        used = 3 if channels >= 3 else 1
+        each = 2 * channels * page.dtype.itemsize + _BYTES_SCALED * used
+        yield TiffPage(height * width * each, lambda: _tiff_pixels(file, page))
+
+
+def _tiff_pixels(file: Any, page: Any) -> Pixels:
+    height, width, channels = _sizes(page)
+    _check_segments(file, page)
+    pixels: Pixels = page.asarray()
     if channels > 1 and page.axes == "SYX":
         pixels = np.moveaxis(pixels, 0, -1)
     pixels = pixels.reshape(height, width, channels)
     return pixels[:, :, :3] if channels >= 3 else pixels[:, :, 0]
+
+
+def _check_segments(file: Any, page: Any) -> None:
+    """Refuse parts that unpack to more than they should: tifffile unpacks them whole."""
+    if page.compression in _UNBOUNDED:
+        raise ValueError(f"a TIFF page compressed by {page.compression.name} is not supported")
+    if page.compression not in _DEFLATE:
+        return
+    expected = page.nbytes // max(1, len(page.databytecounts)) + prod(page.chunks) * 8
+    for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True):
+        file.filehandle.seek(offset)
+        stream, size = zlib.decompressobj(), 0
+        left = file.filehandle.read(count)
+        while left and not stream.eof:
+            size += len(stream.decompress(left, 2**20))
+            left = stream.unconsumed_tail
+            if size > expected:
+                raise ValueError(f"a part of a TIFF page unpacks to more than {expected:,} bytes")
 
 
 def to_bytes(pixels: Pixels, pixel_range: Range | None) -> Bytes:

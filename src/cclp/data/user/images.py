@@ -1,6 +1,7 @@
 """Image files of any mode, depth and size as arrays of one shape."""
 
 import os
+import struct
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from cclp.data.budget import NoRoom, SharedBudget
 from cclp.data.user.deep import (
     Bytes,
     Depth,
@@ -23,13 +25,16 @@ from cclp.data.user.deep import (
     is_unsigned,
     needs_tifffile,
     tiff_header,
-    tiff_pixels,
+    tiff_page,
     to_bytes,
 )
 
 DECODER_VERSION = 2  # increase it if decode returns other arrays: cached ones are then not used
 Shape = tuple[int, int, int]
 MOST_PIXELS = 89_478_485  # from here on Pillow warns of a decompression bomb
+_MOST_PIXELS_OF_ICONS = 2**24
+_BYTES_PER_PIXEL = 24  # in memory: the image, turned, on white, converted
+_DECODING = SharedBudget(3 * 2**30)  # one image of so many pixels, or several smaller ones
 # Not all that Pillow knows: EPS, for one, would start another program.
 _FORMATS = ("AVIF", "BMP", "DIB", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA",
             "TIFF", "WEBP")  # fmt: skip
@@ -148,10 +153,10 @@ def read_header(path: Path) -> Header | None:
 def read_deep(path: Path) -> Pixels | None:
     """Pixels of an image file of more than eight bits; None for other files."""
     try:
-        found = _read(path, (3, 1, 1))
+        with _pixels(path, (3, 1, 1)) as found:
+            return None if isinstance(found, Image.Image) else found
     except Exception:
         return None
-    return None if isinstance(found, Image.Image) else found
 
 
 def decode(path: Path, shape: Shape, white: int = 255, pixel_range: Range | None = None) -> Bytes:
@@ -172,21 +177,27 @@ def decode(path: Path, shape: Shape, white: int = 255, pixel_range: Range | None
         Exception: of many kinds, if the file cannot be read.
     """
     channels, height, width = shape
-    found = _read(path, shape)
-    if not isinstance(found, Image.Image):
-        found = Image.fromarray(to_bytes(found, pixel_range))
-    elif pixel_range is not None:
-        low, high = pixel_range
-        raise ValueError(f"8-bit pixels, expected a scale from {low:g} to {high:g} as in training")
-    image = found.convert("RGB" if channels == 3 else "L")
-    image = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3)
+    with _pixels(path, shape) as found:
+        if not isinstance(found, Image.Image):
+            found = Image.fromarray(to_bytes(found, pixel_range))
+        elif pixel_range is not None:
+            low, high = pixel_range
+            raise ValueError(
+                f"8-bit pixels, expected a scale from {low:g} to {high:g} as in training"
+            )
+        image = found.convert("RGB" if channels == 3 else "L")
+        image = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3)
     pixels = np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
     scaled = pixels if white == 255 else np.rint(pixels * (white / 255))
     return np.ascontiguousarray(scaled, np.uint8)
 
 
-def _read(path: Path, shape: Shape) -> Image.Image | Pixels:
-    """An upright image of eight bits without transparency; pixels if they have more bits."""
+@contextmanager
+def _pixels(path: Path, shape: Shape) -> Iterator[Image.Image | Pixels]:
+    """An upright image of eight bits without transparency; pixels if they have more bits.
+
+    Its memory is taken from what all threads share, as long as the context lasts.
+    """
     channels, height, width = shape
     try:
         with _open(path) as opened:
@@ -194,16 +205,44 @@ def _read(path: Path, shape: Shape) -> Image.Image | Pixels:
                 raise ValueError(f"{opened.width} x {opened.height} pixels are too many")
             if not needs_tifffile(opened):
                 opened.draft("RGB" if channels == 3 else "L", (2 * width, 2 * height))  # faster
-                image = ImageOps.exif_transpose(opened)
-                if depth_of(opened) == "8-bit":
-                    return _opaque(image)
-                pixels: Pixels = np.asarray(image)
-                return pixels.view(np.uint32) if is_unsigned(opened) else pixels
+                with _DECODING.taken(_BYTES_PER_PIXEL * opened.width * opened.height):
+                    yield _upright(opened)
+                return
     except UnidentifiedImageError:
         if not is_tiff(path):
             raise
-    pixels = tiff_pixels(path, MOST_PIXELS)
-    return Image.fromarray(np.ascontiguousarray(pixels)) if pixels.dtype == np.uint8 else pixels
+    with tiff_page(path, MOST_PIXELS) as page, _DECODING.taken(page.size):
+        pixels = page.read()
+        eight_bits = pixels.dtype == np.uint8
+        yield Image.fromarray(np.ascontiguousarray(pixels)) if eight_bits else pixels
+
+
+def _check_icon(path: Path) -> None:
+    """Refuse an icon with too many pixels, whatever its header says: Pillow decodes it to open it.
+
+    Raises:
+        ValueError: if it has.
+    """
+    with path.open("rb") as file:
+        head = file.read(6)
+        if head[:4] != b"\0\0\1\0":
+            return
+        entries = file.read(16 * int.from_bytes(head[4:], "little"))
+        for place in range(12, len(entries), 16):
+            file.seek(int.from_bytes(entries[place : place + 4], "little"))
+            begin = file.read(24)
+            is_png = begin.startswith(_SIGNATURES[0])
+            width, height = struct.unpack(*((">16xII", begin) if is_png else ("<4xii12x", begin)))
+            if abs(width * height) > _MOST_PIXELS_OF_ICONS:
+                raise ValueError(f"an icon of {abs(width)} x {abs(height)} pixels is too large")
+
+
+def _upright(opened: Image.Image) -> Image.Image | Pixels:
+    image = ImageOps.exif_transpose(opened)
+    if depth_of(opened) == "8-bit":
+        return _opaque(image)
+    pixels: Pixels = np.asarray(image)
+    return pixels.view(np.uint32) if is_unsigned(opened) else pixels
 
 
 def decode_all(
@@ -219,7 +258,8 @@ def decode_all(
         try:
             return decode(path, shape, white, pixel_range)
         except Exception as error:  # decoders raise many kinds
-            temporary = isinstance(error, MemoryError) or getattr(error, "errno", None) is not None
+            no_room = isinstance(error, MemoryError | NoRoom)
+            temporary = no_room or getattr(error, "errno", None) is not None
             return BadImage(path, f"{type(error).__name__}: {error}", lasting=not temporary)
 
     rows = max(1, min(_CHUNK, _CHUNK_BYTES // prod(shape)))
@@ -267,6 +307,7 @@ def no_pillow_warnings() -> Iterator[None]:
 def _open(path: Path) -> Image.Image:
     if not path.is_file():
         raise ValueError("is not a file")
+    _check_icon(path)
     return Image.open(path, formats=_formats())
 
 
