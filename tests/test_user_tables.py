@@ -330,7 +330,7 @@ def test_small_files_that_unpack_to_too_much(
     import pyarrow
     from pyarrow import parquet
 
-    monkeypatch.setattr("cclp.data.user.typed_tables.unpack_limit", lambda packed: 30_000)
+    monkeypatch.setattr("cclp.data.budget.unpack_limit", lambda packed: 30_000)
     columns = {"a": pyarrow.array([0] * 5000), "kind": pyarrow.array(["x"] * 5000)}
     parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
     book = openpyxl.Workbook()

@@ -162,7 +162,7 @@ def _plain_numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
         values = [np.nan if cell in MISSING else float(cell) for cell in cells]
     except ValueError:
         return None
-    if "_" in "".join(cells):  # 1_000 is Python's, not a table's
+    if any("_" in cell for cell in set(cells)):  # 1_000 is Python's, not a table's
         return None
     return np.array(values, np.float64)
 

@@ -7,6 +7,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from cclp.data.budget import check_room
 from cclp.data.columns import (
     BooleanColumn,
     ChoiceColumn,
@@ -27,7 +28,7 @@ from cclp.data.user.cells import (
 )
 from cclp.data.user.feature_cache import features_of
 from cclp.data.user.features import Extractor
-from cclp.data.user.table import Table
+from cclp.data.user.table import Table, some_names
 from cclp.progress import Reporter
 
 _WORD = re.compile(r"\w\w+")
@@ -53,12 +54,13 @@ def encode(
     Raises:
         ValueError: if a column is missing.
     """
-    absent = [column.name for column in columns if column.name not in table.header]
+    known = set(table.header)
+    absent = [column.name for column in columns if column.name not in known]
     if absent:
-        raise ValueError(
-            f"{table.path} has no column {', '.join(map(repr, absent))}, only "
-            f"{', '.join(table.header)}"
-        )
+        missing = some_names([repr(name) for name in absent])
+        raise ValueError(f"{table.path} has no column {missing}, only {table.names}")
+    size = 4 * len(table.rows) * sum(column.size for column in columns)
+    check_room(size, f"{table.path} in numbers")
     x = np.zeros((len(table.rows), sum(column.size for column in columns)), np.float32)
     start, unread = 0, []
     for column in columns:

@@ -33,7 +33,7 @@ from cclp.data.user.cells import (
     parse_truth,
 )
 from cclp.data.user.encode import first_of_month, phase, words_of
-from cclp.data.user.table import Table
+from cclp.data.user.table import Table, some_names
 
 MOSTLY = 0.95  # of the cells must be numbers, or dates
 FEW_MISSING = 5  # cells, or 1 %: so many are marked by a feature
@@ -97,7 +97,7 @@ def fit_columns(
         except LeftOut as why:
             left_out[name] = str(why)
     if not columns:
-        reasons = "; ".join(f"{name!r}: {why}" for name, why in left_out.items())
+        reasons = some_names([f"{name!r}: {why}" for name, why in left_out.items()], "; ")
         raise ValueError(
             f"{table.path} has no column to learn from beside the target {target!r}"
             f"{', but ' if reasons else ''}{reasons}"
@@ -110,7 +110,7 @@ def _check_names(table: Table, target: str, drop: Collection[str], keep: Collect
         for name in names:
             if name not in table.header:
                 raise ValueError(
-                    f"{option}: {table.path} has no column {name!r}, only {', '.join(table.header)}"
+                    f"{option}: {table.path} has no column {name!r}, only {table.names}"
                 )
     for name in drop:
         if name == target or name in keep:

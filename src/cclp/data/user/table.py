@@ -1,13 +1,17 @@
 """A table, cell by cell."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-_BLOCK = 10_000  # rows
+BYTES_PER_ROW, BYTES_PER_CELL = 64, 32  # in memory, at least
+_BLOCK = 10**6  # cells
+_MOST_NAMES = 20
 
 
 class Rows:
@@ -26,7 +30,7 @@ class Rows:
         self._blocks = []
         self._size, self._latest = 0, (-1, list[str]())
         left = iter(rows)
-        while block := list(islice(left, _BLOCK)):
+        while block := list(islice(left, max(1, _BLOCK // max(1, width)))):
             for place, row in enumerate(block):
                 if len(row) != width:
                     self.wrong.append((self._size + place, len(row)))
@@ -83,7 +87,7 @@ class Table:
     def __post_init__(self) -> None:
         header = [name or f"column {place + 1}" for place, name in enumerate(self.header)]
         if len(set(header)) != len(header):
-            twice = sorted({name for name in header if header.count(name) > 1})
+            twice = sorted(name for name, count in Counter(header).items() if count > 1)
             raise ValueError(
                 f"{self.path}: names of columns must be all different, got more than one "
                 f"{', '.join(map(repr, twice[:5]))}"
@@ -107,13 +111,28 @@ class Table:
         Raises:
             ValueError: if there is no such column.
         """
-        if name not in self.header:
-            raise ValueError(f"{self.path} has no column {name!r}, only {', '.join(self.header)}")
-        return self.rows.column(self.header.index(name))
+        if name not in self._places:
+            raise ValueError(f"{self.path} has no column {name!r}, only {self.names}")
+        return self.rows.column(self._places[name])
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.header)}
+
+    @property
+    def names(self) -> str:
+        """The columns, for messages."""
+        return some_names(self.header)
 
     def cell(self, name: str, row: int) -> str:
         """What a cell holds and where it is, for messages."""
         return f"{self.column(name)[row][:40]!r} in line {self.lines[row]}"
+
+
+def some_names(names: Sequence[str], between: str = ", ") -> str:
+    """The first twenty, and how many more there are."""
+    more = len(names) - _MOST_NAMES
+    return between.join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _is_fraction(name: str) -> bool:

@@ -21,7 +21,7 @@ from cclp.data.user.labels import (
     is_missing_label,
     refuse_quantity,
 )
-from cclp.data.user.table import Table
+from cclp.data.user.table import Table, some_names
 from cclp.progress import Reporter
 
 _TARGETS = ("target", "label", "labels", "class", "y", "outcome")
@@ -29,7 +29,6 @@ _PLURALS = {
     "number": "numbers", "boolean": "yes or no", "date": "dates", "choice": "choices",
     "embedding": "text",
 }  # fmt: skip
-_MOST_NAMES = 20
 
 
 @dataclass(frozen=True)
@@ -109,10 +108,7 @@ def _ask_for_target(table: Table) -> str:
         few = 2 <= len(last) <= min(MANY_CLASSES, len(table.rows) / 2)
         likely = table.header[-1:] if few else []
     hint = f", perhaps --target {quote(likely[0])}" if likely else ""
-    return (
-        f"{table.path}: name the column of classes with --target, one of "
-        f"{', '.join(table.header)}{hint}"
-    )
+    return f"{table.path}: name the column of classes with --target, one of {table.names}{hint}"
 
 
 def _summary(table: Table, fitted: FittedColumns, features: int) -> list[str]:
@@ -121,10 +117,10 @@ def _summary(table: Table, fitted: FittedColumns, features: int) -> list[str]:
     for kind in ("number", "boolean", "date", "choice", "text", "embedding"):
         names = [_describe(column) for column in fitted.columns if column.kind == kind]
         if names:
-            lines.append(f"{_PLURALS.get(kind, kind)}: {_some(names)}")
+            lines.append(f"{_PLURALS.get(kind, kind)}: {some_names(names)}")
     if fitted.left_out:
         reasons = [f"{name} ({why})" for name, why in fitted.left_out.items()]
-        lines.append(f"left out: {_some(reasons)}")
+        lines.append(f"left out: {some_names(reasons)}")
     return lines + fitted.notes
 
 
@@ -137,11 +133,6 @@ def _describe(column: Column) -> str:
         case EmbeddingColumn():
             return f"{column.name} ({column.width} features)"
     return column.name
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _embedding(

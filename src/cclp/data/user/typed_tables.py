@@ -8,10 +8,15 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from cclp.data.unpack import unpack_limit
-from cclp.data.user.table import Rows, Table
+from cclp.data.budget import Budget
+from cclp.data.unpack import open_member
+from cclp.data.user.table import BYTES_PER_CELL, BYTES_PER_ROW, Rows, Table
 
-_BYTES_PER_CELL = 8  # at least, of a table in memory
+_BATCH = 10_000  # rows
+_TEXTS = ("string", "large_string", "binary", "large_binary")  # types of Arrow
+_BYTES_OF_XML = 2  # in memory, of a byte in a sheet: its texts are all kept
+_BYTES_OF_GAP = 8  # of an empty cell
+_BYTES_OF_CHARACTER = 2  # on the average, at most
 
 
 def read_parquet(path: Path) -> Table:
@@ -23,19 +28,24 @@ def read_parquet(path: Path) -> Table:
     with _named(path, "Parquet"):
         from pyarrow import parquet
 
+        budget = Budget(path.stat().st_size)
         with parquet.ParquetFile(path) as file:
-            header = [str(name) for name in file.schema_arrow.names]
-            _check_size(path, file.metadata.num_rows * len(header))
-            rows = Rows(_parquet_rows(path, file), len(header))
+            about, schema = file.metadata, file.schema_arrow
+            header = [str(name) for name in schema.names]
+            groups = (about.row_group(number) for number in range(about.num_row_groups))
+            unpacked = max((group.total_byte_size for group in groups), default=0)
+            budget.take(unpacked + about.num_rows * (BYTES_PER_ROW + BYTES_PER_CELL * len(header)))
+            texts = [field.name for field in schema if str(field.type) in _TEXTS]
+        # A text that is in many rows is stored once: so it stays while a batch is read.
+        with parquet.ParquetFile(path, read_dictionary=texts) as file:
+            rows = Rows(_parquet_rows(file, budget), len(header))
     return _table(path, header, rows, first=1, facts="")
 
 
-def _parquet_rows(path: Path, file: Any) -> Iterator[tuple[str, ...]]:
-    cells = 0
-    for batch in file.iter_batches(10_000, use_threads=False):
-        cells += batch.num_rows * batch.num_columns
-        _check_size(path, cells)
-        columns = [[_cell(value) for value in column.to_pylist()] for column in batch]
+def _parquet_rows(file: Any, budget: Budget) -> Iterator[tuple[str, ...]]:
+    for batch in file.iter_batches(_BATCH, use_threads=False):
+        columns = [_cells(column) for column in batch]
+        budget.take(_BYTES_OF_CHARACTER * sum(len(cell) for column in columns for cell in column))
         yield from zip(*columns, strict=True)
 
 
@@ -48,19 +58,23 @@ def read_xlsx(path: Path) -> Table:
     with _named(path, "Excel (.xlsx)"):
         import openpyxl
 
+        budget = Budget(path.stat().st_size)
         with zipfile.ZipFile(path) as archive:
-            _check_size(path, sum(item.file_size for item in archive.infolist()), each=1)
+            for item in archive.infolist():
+                open_member(archive, item).close()
+                budget.take(_BYTES_OF_XML * item.file_size)
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         try:
             if not book.worksheets:
                 raise ValueError("it has no sheet")
             sheet = book.worksheets[0]
             sheet.reset_dimensions()  # a file may claim a million rows of nothing
-            rows, cells = [], 0
+            rows = []
             for row in sheet.iter_rows(values_only=True):
-                rows.append([_cell(value) for value in row])
-                cells += len(row) + 1
-                _check_size(path, cells)
+                cells = [_cell(value) for value in row]
+                budget.take(BYTES_PER_ROW + BYTES_PER_CELL * len(cells))
+                budget.take(_BYTES_OF_CHARACTER * sum(map(len, cells)))
+                rows.append(cells)
             facts = f", sheet {sheet.title!r}"
             if len(book.worksheets) > 1:
                 facts += f", the first of {len(book.worksheets)}"
@@ -69,6 +83,8 @@ def read_xlsx(path: Path) -> Table:
     while rows and not any(rows[-1]):
         rows.pop()
     width = max((len(_without_gaps(row)) for row in rows), default=0)
+    with _named(path, "Excel (.xlsx)"):
+        budget.take(_BYTES_OF_GAP * width * len(rows))
     rows = [row[:width] + [""] * (width - len(row)) for row in rows]
     return _table(path, rows[0] if rows else [], Rows(rows[1:], width), first=2, facts=facts)
 
@@ -88,10 +104,12 @@ def _named(path: Path, what: str) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read as a file of {what}: {lines[0][:200]}") from None
 
 
-def _check_size(path: Path, count: int, each: int = _BYTES_PER_CELL) -> None:
-    limit = unpack_limit(path.stat().st_size)
-    if count * each > limit:
-        raise ValueError(f"it unpacks to more than {limit:,} bytes")
+def _cells(column: Any) -> list[str]:
+    """The cells of a column of Parquet."""
+    if not hasattr(column, "dictionary"):
+        return [_cell(value) for value in column.to_pylist()]
+    words = [_cell(value) for value in column.dictionary.to_pylist()]
+    return ["" if code is None else words[code] for code in column.indices.to_pylist()]
 
 
 def _cell(value: Any) -> str:
