@@ -11,7 +11,7 @@ from PIL import Image
 
 from cclp.report.charts import shorten
 from cclp.report.projection import fit_square, project
-from cclp.runs.arrays import Embedding, Floats
+from cclp.runs.arrays import Embedding
 
 PICTURE, MARGIN = 1000, 25
 NAMED = 25  # classes at most that are named in the picture
@@ -81,8 +81,8 @@ def embedding_picture(embedding: Embedding, classes: list[str]) -> dict[str, Any
 
 def png(image: NDArray[np.uint8], white: float) -> str:
     """An image, (1 or 3, H, W), as a data address; large ones are made smaller."""
-    levels: Floats = np.clip(image * (255 / white), 0, 255).round()
-    pixels = np.ascontiguousarray(np.moveaxis(levels.astype(np.uint8), 0, 2))
+    levels = np.clip(np.arange(256) * (255 / white), 0, 255).round().astype(np.uint8)
+    pixels = np.ascontiguousarray(np.moveaxis(levels[image], 0, 2))
     picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     if max(picture.size) > LARGEST_IMAGE:
         picture.thumbnail((LARGEST_IMAGE, LARGEST_IMAGE))

@@ -24,7 +24,9 @@ def project(z: Floats, predicted: Ints) -> tuple[Floats, str]:
         plane = np.zeros((*z.shape[:2], 2))
         plane[..., : z.shape[2]] = z
         return plane, "The embedding has no more than two dimensions and is shown as it is."
-    means = np.stack([last[inverse == c].mean(0) for c in range(len(classes))])
+    order = np.argsort(inverse, kind="stable")
+    starts = np.searchsorted(inverse[order], np.arange(1, len(classes)))
+    means = np.stack([last[members].mean(0) for members in np.split(order, starts)])
     if len(classes) == 1:
         return z @ principal(last, 2), (
             "These are the two principal components of the last step, where only one class is "
@@ -57,11 +59,11 @@ def circle_map(means: Floats) -> Floats:
 
 def tour(means: Floats) -> list[int]:
     """An order of the classes that goes from each to the nearest not visited."""
-    distance = np.linalg.norm(means[:, None] - means[None], axis=2)
-    order = [0]
+    order, left = [0], np.ones(len(means), bool)
     while len(order) < len(means):
-        left = [c for c in range(len(means)) if c not in order]
-        order.append(min(left, key=lambda c: float(distance[order[-1], c])))
+        left[order[-1]] = False
+        distance = np.linalg.norm(means - means[order[-1]], axis=1)
+        order.append(int(np.where(left, distance, np.inf).argmin()))
     return order
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from cclp.report.charts import Series, line_chart, shorten
 from cclp.report.pictures import embedding_picture
-from cclp.runs.arrays import Predictions
+from cclp.runs.arrays import Ints, Predictions
 from cclp.runs.record import RunRecord
 
 NOT_TERMS = ("step", "loss", "learning_rate", "step_seconds", "seconds", "error")
@@ -113,15 +113,37 @@ def confusion_section(predictions: Predictions, classes: list[str]) -> dict[str,
     """Counts of true against predicted classes, recall of each, and the frequent confusions."""
     known = predictions.y >= 0
     y, predicted = predictions.y[known], predictions.predicted[known]
-    counts = np.zeros((len(classes), len(classes)), np.int64)
-    np.add.at(counts, (y, predicted), 1)
-    totals, right = counts.sum(1), counts.diagonal()
+    totals = np.bincount(y, minlength=len(classes))
+    right = np.bincount(y[y == predicted], minlength=len(classes))
     recall = [
         f"{r / n:.1%}".replace("%", " %") if n else "–" for r, n in zip(right, totals, strict=True)
     ]
-    wrong = counts - np.diag(right)
-    worst = max(int(wrong.max(initial=0)), 1)
-    rows = [
+    wrong = y != predicted
+    pairs = Counter(zip(y[wrong].tolist(), predicted[wrong].tolist(), strict=True))
+    frequent = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))[:15]
+    by_recall = sorted(np.flatnonzero(totals), key=lambda c: right[c] / totals[c])
+    matrix = len(classes) <= MATRIX
+    return {
+        "matrix": matrix,
+        "dense": len(classes) > 12,
+        "names": [(name, shorten(name)) for name in classes],
+        "rows": _matrix_rows(y, predicted, classes, recall) if matrix else [],
+        "frequent": [(classes[i], classes[j], n, int(totals[i])) for (i, j), n in frequent],
+        "lowest": [(classes[c], recall[c], int(totals[c])) for c in by_recall[:15]],
+        "samples": len(y),
+        "wrong": int(wrong.sum()),
+    }
+
+
+def _matrix_rows(
+    y: Ints, predicted: Ints, classes: list[str], recall: list[str]
+) -> list[dict[str, Any]]:
+    """The rows of the matrix of confusions."""
+    counts = np.zeros((len(classes), len(classes)), np.int64)
+    np.add.at(counts, (y, predicted), 1)
+    totals = counts.sum(1)
+    worst = max(int((counts - np.diag(counts.diagonal())).max(initial=0)), 1)
+    return [
         {
             "name": classes[c],
             "total": int(totals[c]),
@@ -139,17 +161,3 @@ def confusion_section(predictions: Predictions, classes: list[str]) -> dict[str,
         }
         for c in range(len(classes))
     ]
-    pairs = Counter({(i, j): int(wrong[i, j]) for i, j in zip(*np.nonzero(wrong), strict=True)})
-    by_recall = sorted(np.flatnonzero(totals), key=lambda c: right[c] / totals[c])
-    return {
-        "matrix": len(classes) <= MATRIX,
-        "dense": len(classes) > 12,
-        "names": [(name, shorten(name)) for name in classes],
-        "rows": rows,
-        "frequent": [
-            (classes[i], classes[j], n, int(totals[i])) for (i, j), n in pairs.most_common(15)
-        ],
-        "lowest": [(classes[c], recall[c], int(totals[c])) for c in by_recall[:15]],
-        "samples": len(y),
-        "wrong": int(wrong.sum()),
-    }

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cclp.data.budget import Budget, check_room
 from cclp.data.npz import read_npz
 from cclp.files import Directory
 
 FRAMES = 40  # of an embedding at most: more make the page heavy and show no more
 UNLABELED = 20_000  # predictions at most in unlabeled.npz
 DOUBTFUL = 48  # of them are shown first
+MOST_POINTS, MOST_SHOWN = 10_000, 1_000  # that are read; a tenth of them is written
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -85,9 +87,11 @@ class Unlabeled:
     images: NDArray[np.uint8] | None
 
 
-def _load(folder: Directory, file: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+def _load(
+    folder: Directory, file: Path, names: Sequence[str], budget: Budget | None = None
+) -> dict[str, NDArray[Any]]:
     """Arrays of an npz file, these among them."""
-    arrays = read_npz(file, folder.read_bytes(file.name))
+    arrays = read_npz(file, folder.read_bytes(file.name), budget)
     for name in names:
         if name not in arrays:
             raise ValueError(f"{file} is damaged: expected an array {name!r}")
@@ -119,17 +123,26 @@ def read_embedding(folder: Path) -> Embedding | None:
     chosen = np.unique(np.linspace(0, len(files) - 1, FRAMES).round().astype(int))
     frames: list[dict[str, NDArray[Any]]] = []
     steps = []
+    budget = Budget(sum(files[i].lstat().st_size for i in chosen))
     for file in (files[i] for i in chosen):
-        arrays = _load(found, file, ("z", "predicted", "y", "labeled", "index"))
+        arrays = _load(found, file, ("z", "predicted", "y", "labeled", "index"), budget)
         _check(file, "z", arrays["z"], "f", *(frames[0]["z"].shape if frames else (-1, -1)))
         for name, kinds in (("predicted", "iu"), ("y", "iu"), ("index", "iu"), ("labeled", "b")):
             _check(file, name, arrays[name], kinds, len(arrays["z"]))
+        if len(arrays["z"]) > MOST_POINTS:
+            raise ValueError(
+                f"{file} is damaged: expected at most {MOST_POINTS:,} points, got "
+                f"{len(arrays['z']):,}"
+            )
+        check_room(arrays["z"].size, str(file))
         if np.isfinite(arrays["z"]).all() and arrays["z"].size:
             frames.append(arrays)
             steps.append(_step(file))
     if not frames:
         return None
     last = frames[-1]
+    # In float64, and as much again for each of centring and projecting.
+    check_room(3 * 8 * len(frames) * last["z"].size, f"{folder} of {len(frames)} steps")
     return Embedding(
         steps=steps,
         z=np.stack([frame["z"] for frame in frames]).astype(np.float64),
@@ -153,7 +166,7 @@ def read_predictions(file: Path) -> Predictions | None:
     arrays = _load(folder, file, ("y", "predicted", "probability", "mistakes", "mistake_names"))
     _check(file, "y", arrays["y"], "iu", -1)
     _check(file, "mistakes", arrays["mistakes"], "iu", -1)
-    count, few = len(arrays["y"]), len(arrays["mistakes"])
+    count, few = len(arrays["y"]), _few(file, "mistakes", arrays["mistakes"])
     _check(file, "predicted", arrays["predicted"], "iu", count)
     _check(file, "probability", arrays["probability"], "f", count)
     _check(file, "mistake_names", arrays["mistake_names"], "U", few)
@@ -181,7 +194,7 @@ def read_unlabeled(file: Path) -> Unlabeled | None:
     arrays = _load(folder, file, required)
     _check(file, "index", arrays["index"], "iu", -1)
     _check(file, "shown", arrays["shown"], "iu", -1)
-    count, few = len(arrays["index"]), len(arrays["shown"])
+    count, few = len(arrays["index"]), _few(file, "shown", arrays["shown"])
     for name in ("predicted", "second"):
         _check(file, name, arrays[name], "iu", count)
     _check(file, "probability", arrays["probability"], "f", count)
@@ -200,6 +213,15 @@ def read_unlabeled(file: Path) -> Unlabeled | None:
 
 def _step(file: Path) -> int:
     return int(file.stem)
+
+
+def _few(file: Path, name: str, array: NDArray[Any]) -> int:
+    """How many samples are shown one by one."""
+    if len(array) > MOST_SHOWN:
+        raise ValueError(
+            f"{file} is damaged: expected at most {MOST_SHOWN} {name!r}, got {len(array):,}"
+        )
+    return len(array)
 
 
 def _check_indices(file: Path, name: str, array: NDArray[Any], count: int) -> None:

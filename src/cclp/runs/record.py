@@ -38,6 +38,7 @@ EVALUATED_ON = (
     "held_out",
     "cross_validated",
 )  # "labeled" is what cclp evaluate may measure
+MOST_UNNAMED = 10_000  # classes of a run that has no names for them
 _AT_LEAST_0 = ("step", "error", "seconds", "step_seconds")  # of the metrics
 
 
@@ -350,6 +351,11 @@ def _class_names(file: Path, names: object, seen: Sequence[tuple[Path, Ints, Int
         if y.min(initial=0) < -1 or predicted.min(initial=0) < 0:
             raise ValueError(f"{source} is damaged: it holds a class below 0")
         largest = max(largest, int(y.max(initial=-1)), int(predicted.max(initial=-1)))
+    if names is None and largest >= MOST_UNNAMED:
+        where = " or ".join(str(source) for source, _, _ in seen)
+        raise ValueError(
+            f"{where} is damaged: it holds class {largest}, expected one below {MOST_UNNAMED:,}"
+        )
     if names is None:
         return [str(c) for c in range(largest + 1)]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
