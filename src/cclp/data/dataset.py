@@ -17,6 +17,7 @@ from cclp.checks import check_integer, check_number
 from cclp.data.columns import Column, column_from_json
 
 Kind = Literal["images", "vectors"]
+MOST_VALUES = 2**26  # of a sample that a run records
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,10 @@ class FeatureSpec:
 
 
 def _shape(sizes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(check_integer("shape", size, least=1) for size in sizes)
+    shape = tuple(check_integer("shape", size, least=1) for size in sizes)
+    if math.prod(shape) > MOST_VALUES:
+        raise ValueError(f"shape must have at most {MOST_VALUES:,} values, got {shape}")
+    return shape
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
 """A trained network put to use: evaluate it on data, predict the classes of files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from cclp.checks import refuse_options
 from cclp.data.dataset import Dataset, InputSpec
@@ -24,7 +27,7 @@ from cclp.training.evaluation import EvaluationSet, error_rate, evaluation_set, 
 from cclp.training.machine import make_fabric
 from cclp.training.objective import Objective
 from cclp.training.trainer import tensors_below
-from cclp.user_code import confirm_named
+from cclp.user_code import confirm_named, is_user_code
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -123,6 +126,7 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
     fabric = make_fabric("auto", config.precision)  # before the user's own net is tried
     try:
         tensors, network = checkpoint.tensors, checkpoint.info.get("network", "net")
+        _check_sizes(net, spec, tensors_below(tensors, f"objective.{network}."))
         normalizer = ZScore(**tensors_below(tensors, "objective.normalizer."))
         objective = Objective(normalizer, make_net(net, spec.shape, spec.num_classes), [])
         objective.net.load_state_dict(tensors_below(tensors, f"objective.{network}."))
@@ -132,6 +136,34 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
     verdict = read_verdict(out)
     temperature = 1.0 if verdict is None else verdict.temperature
     return Trained(config, spec, fingerprint, fabric, objective, temperature)
+
+
+class _WithoutValues(TorchFunctionMode):
+    """Leaves out what initialises weights: of tensors that are sizes alone, that takes seconds."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        if func in (Tensor.uniform_, Tensor.normal_):
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+def _check_sizes(net: str, spec: InputSpec, tensors: Mapping[str, Tensor]) -> None:
+    """Make sure that a network is as large as its weights are, before its memory is taken.
+
+    Raises:
+        RuntimeError: if not.
+    """
+    if is_user_code(net):
+        return
+    with torch.device("meta"), _WithoutValues():
+        expected = make_net(net, spec.shape, spec.num_classes).state_dict()
+    for name, tensor in tensors.items():
+        if name in expected and expected[name].shape != tensor.shape:
+            raise RuntimeError(
+                f"{name} must be of shape {tuple(expected[name].shape)}, got {tuple(tensor.shape)}"
+            )
 
 
 def evaluate(
