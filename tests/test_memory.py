@@ -1,0 +1,378 @@
+"""Small files that declare or unpack to much are refused in one line, before memory is taken."""
+
+import gzip
+import io
+import json
+import struct
+import tarfile
+import threading
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openpyxl
+import pyarrow
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from pyarrow import parquet
+from scipy.io import savemat
+
+from cclp.data.budget import Budget, NoRoom, SharedBudget, check_room, most_bytes
+from tests.memory import MOST, Measure, measuring
+from tests.records import write_embedding, write_predictions, write_run
+
+LARGE = 240 * 2**20  # bytes: more than is allowed
+
+
+@pytest.fixture(scope="module")
+def measure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measure]:
+    with measuring(tmp_path_factory.mktemp("cache")) as found:
+        yield found
+
+
+def zeros_npy(dtype: str, *shape: int) -> Iterator[bytes]:
+    """The bytes of an .npy file of zeros, part by part."""
+    header = io.BytesIO()
+    array: NDArray[Any] = np.zeros(0, dtype)
+    about = {"descr": array.dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, about)
+    yield header.getvalue()
+    left = int(np.prod(shape)) * array.itemsize
+    while left > 0:
+        yield bytes(min(left, 2**24))
+        left -= 2**24
+
+
+def write_npz(path: Path, kind: int, **arrays: Iterator[bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", kind, compresslevel=9) as archive:
+        for name, parts in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                for part in parts:
+                    file.write(part)
+    return path
+
+
+def npz_by_bzip2(path: Path) -> Path:
+    return write_npz(path / "a.npz", zipfile.ZIP_BZIP2, X=zeros_npy("u1", LARGE // 8))
+
+
+def npz_by_lzma(path: Path) -> Path:
+    return write_npz(path / "a.npz", zipfile.ZIP_LZMA, X=zeros_npy("u1", LARGE // 8))
+
+
+def npz_by_deflate(path: Path) -> Path:
+    return write_npz(path / "a.npz", zipfile.ZIP_DEFLATED, X=zeros_npy("u1", LARGE))
+
+
+def npz_that_lies(path: Path) -> Path:
+    """Declares a terabyte and holds nothing."""
+    header = next(zeros_npy("f8", 2**37))
+    return write_npz(path / "a.npz", zipfile.ZIP_DEFLATED, X=iter([header]))
+
+
+def npz_with_a_long_header(path: Path) -> Path:
+    begin = b"\x93NUMPY\x02\x00" + struct.pack("<I", LARGE)
+    parts = iter([begin, *([b" " * 2**24] * 16)])
+    return write_npz(path / "a.npz", zipfile.ZIP_DEFLATED, X=parts)
+
+
+def npz_of_bools(path: Path) -> Path:
+    count = 60 * 2**20
+    x, y = zeros_npy("?", count // 10, 10), zeros_npy("?", count // 10)
+    return write_npz(path / "a.npz", zipfile.ZIP_DEFLATED, X=x, y=y)
+
+
+def npz_of_many_samples(path: Path) -> Path:
+    count = 40 * 2**20
+    return write_npz(
+        path / "a.npz", zipfile.ZIP_DEFLATED, X=zeros_npy("?", count, 1), y=zeros_npy("?", count)
+    )
+
+
+def mat_of_bytes_as_doubles(path: Path) -> Path:
+    content = io.BytesIO()
+    savemat(content, {"X": np.zeros(30 * 2**20, np.uint8)}, do_compression=False)
+    matrix = bytearray(content.getvalue())
+    matrix[128 + 16] = 6  # the class of the array: double; stored as bytes all the same
+    element = zlib.compress(matrix[128:])
+    packed = bytes(matrix[:128]) + struct.pack("<II", 15, len(element)) + element
+    (path / "a.mat").write_bytes(packed)
+    return path / "a.mat"
+
+
+def mat_of_many_elements(path: Path) -> Path:
+    content = io.BytesIO()
+    zeros = np.zeros(50 * 2**20, np.uint8)
+    savemat(content, {f"X{number}": zeros for number in range(5)}, do_compression=True)
+    (path / "a.mat").write_bytes(content.getvalue())
+    return path / "a.mat"
+
+
+def gzip_of_zeros(path: Path) -> Path:
+    with gzip.open(path / "a.gz", "wb") as file:
+        for _ in range(16):
+            file.write(bytes(2**24))
+    return path / "a.gz"
+
+
+def csv_of_short_lines(path: Path) -> Path:
+    (path / "a.csv.gz").write_bytes(gzip.compress(b"size,kind\n" + b"1,a\n" * 2**20))
+    return path / "a.csv.gz"
+
+
+def csv_of_commas(path: Path) -> Path:
+    line = b"," * 2**20 + b"\n"
+    (path / "a.csv.gz").write_bytes(gzip.compress(b"kind" + line + line * 8))
+    return path / "a.csv.gz"
+
+
+def csv_that_becomes_wide(path: Path) -> Path:
+    """A few hundred columns of thirty choices each."""
+    letters = "abcdefghijklmnopqrstuvwxyzABCD"
+    lines = [",".join([f"c{n}" for n in range(400)] + ["kind"])]
+    lines += [",".join([letters[n % 30]] * 400 + ["xy"[n % 2]]) for n in range(5_000)]
+    (path / "a.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    return path / "a.csv.gz"
+
+
+def parquet_of_one_long_text(path: Path) -> Path:
+    words = pyarrow.array(["x" * 2**20])
+    column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 9000, "int32"), words)
+    kinds = pyarrow.array(["a", "b"] * 4500)
+    parquet.write_table(pyarrow.table({"text": column, "kind": kinds}), path / "a.parquet")
+    return path / "a.parquet"
+
+
+def parquet_of_many_rows(path: Path) -> Path:
+    table = pyarrow.table({"size": np.zeros(2 * 10**6), "kind": np.zeros(2 * 10**6)})
+    parquet.write_table(table, path / "a.parquet", compression="zstd")
+    return path / "a.parquet"
+
+
+def xlsx_of_blanks(path: Path) -> Path:
+    content, book = io.BytesIO(), openpyxl.Workbook()
+    book.active.append(["size", "kind"])
+    book.save(content)
+    with zipfile.ZipFile(content) as old, zipfile.ZipFile(
+        path / "a.xlsx", "w", zipfile.ZIP_DEFLATED
+    ) as new:  # fmt: skip
+        for item in old.infolist():
+            text = old.read(item)
+            if item.filename.endswith("sheet1.xml"):
+                text = text.replace(b"</sheetData>", b" " * 120 * 2**20 + b"</sheetData>")
+            new.writestr(item.filename, text)
+    return path / "a.xlsx"
+
+
+def tar_with_a_long_name(path: Path) -> Path:
+    name = tarfile.TarInfo("x")
+    name.type, name.size = tarfile.XHDTYPE, LARGE
+    with gzip.open(path / "a.tar.gz", "wb") as file:
+        file.write(name.tobuf(tarfile.USTAR_FORMAT))
+        for _ in range(16):
+            file.write(b"9" * 2**24)
+    return path / "a.tar.gz"
+
+
+def zip_by_bzip2(path: Path) -> Path:
+    with zipfile.ZipFile(path / "a.zip", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("a/1.png", bytes(2**24))
+    return path / "a.zip"
+
+
+def large_png(side: int, mode: str = "L") -> bytes:
+    content = io.BytesIO()
+    Image.new(mode, (side, side)).save(content, "png")
+    return content.getvalue()
+
+
+def icon_of_many_pixels(path: Path) -> Path:
+    """Declares 16 x 16 pixels and holds 13,000 x 13,000."""
+    inner = large_png(13_000)
+    entry = struct.pack("<BBBBHHII", 16, 16, 0, 0, 1, 32, len(inner), 22)
+    (path / "a.ico").write_bytes(struct.pack("<HHH", 0, 1, 1) + entry + inner)
+    return path
+
+
+def image_larger_than_memory(path: Path) -> Path:
+    (path / "a.png").write_bytes(large_png(9000))
+    return path
+
+
+def tiff_that_unpacks_to_more(path: Path) -> Path:
+    """A strip of colours of 16 bits holds 240 MB where some kilobytes are declared."""
+    import tifffile
+
+    file = path / "a.tif"
+    pixels = np.zeros((64, 64, 3), np.uint16)
+    tifffile.imwrite(file, pixels, compression="zlib", photometric="rgb")
+    with tifffile.TiffFile(file, mode="r+") as opened:
+        page = opened.pages.first
+        bomb = zlib.compress(bytes(LARGE), 9)
+        opened.filehandle.seek(0, 2)
+        place = opened.filehandle.tell()
+        opened.filehandle.write(bomb)
+        page.tags["StripOffsets"].overwrite(place)
+        page.tags["StripByteCounts"].overwrite(len(bomb))
+    return path
+
+
+def tiff_of_many_channels(path: Path) -> Path:
+    """64 channels of 8 bytes, none of which are there."""
+    import tifffile
+
+    file = path / "a.tif"
+    tifffile.imwrite(file, np.zeros((8, 8, 60)), photometric="minisblack", planarconfig="contig")
+    with tifffile.TiffFile(file, mode="r+") as opened:
+        page = opened.pages.first
+        for name in ("ImageLength", "RowsPerStrip", "ImageWidth"):
+            page.tags[name].overwrite(9000)
+    return path
+
+
+def run_with_a_large_label(path: Path) -> Path:
+    run = write_run(path / "run")
+    write_predictions(run, [0, 2**40], [0, 1])
+    return run
+
+
+def run_with_large_embeddings(path: Path) -> Path:
+    run = write_run(path / "run")
+    (run / "embedding").mkdir()
+    points, features = 1000, 10_000
+    for step in range(12):
+        write_npz(
+            run / "embedding" / f"{step:08d}.npz", zipfile.ZIP_DEFLATED,
+            z=zeros_npy("f4", points, features), y=zeros_npy("i8", points),
+            predicted=zeros_npy("i8", points), index=zeros_npy("i8", points),
+            labeled=zeros_npy("?", points),
+        )  # fmt: skip
+    return run
+
+
+def run_with_many_points(path: Path) -> Path:
+    run = write_run(path / "run")
+    (run / "embedding").mkdir()
+    points = 2_000_000
+    write_npz(
+        run / "embedding" / "00000001.npz", zipfile.ZIP_DEFLATED,
+        z=zeros_npy("f2", points, 3), y=zeros_npy("i1", points), predicted=zeros_npy("i1", points),
+        index=zeros_npy("i1", points), labeled=zeros_npy("?", points),
+    )  # fmt: skip
+    return run
+
+
+def run_with_a_large_shape(path: Path) -> Path:
+    from cclp.runs.start import train
+    from tests.runs import tiny_config
+
+    run = path / "run"
+    train(tiny_config(max_steps=2), run)
+    about = json.loads((run / "config.json").read_text())
+    about["data"]["shape"] = [4_000_000]
+    (run / "config.json").write_text(json.dumps(about))
+    return run
+
+
+CASES: dict[str, list[Callable[[Path], Path]]] = {
+    "npz": [npz_by_bzip2, npz_by_lzma, npz_by_deflate, npz_that_lies, npz_with_a_long_header],
+    "data": [npz_of_bools, npz_of_many_samples, tar_with_a_long_name, zip_by_bzip2],
+    "mat": [mat_of_bytes_as_doubles, mat_of_many_elements],
+    "gz": [gzip_of_zeros],
+    "table": [csv_of_short_lines, csv_of_commas, csv_that_becomes_wide, parquet_of_many_rows,
+              xlsx_of_blanks],
+    "images": [icon_of_many_pixels, image_larger_than_memory, tiff_that_unpacks_to_more,
+               tiff_of_many_channels],
+    "report": [run_with_a_large_label, run_with_large_embeddings, run_with_many_points],
+    "run": [run_with_a_large_shape],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reader", "make"), [(reader, make) for reader, all_ in CASES.items() for make in all_]
+)
+def test_small_files_are_refused_before_they_fill_the_memory(
+    tmp_path: Path, measure: Measure, reader: str, make: Callable[[Path], Path]
+) -> None:
+    path = make(tmp_path)
+    files = [path, *path.rglob("*")]
+    assert sum(file.stat().st_size for file in files if file.is_file()) < 6 * 2**20
+    found = measure(reader, path)
+    print(reader, make.__name__, found)
+    assert found.error in ("ValueError", "NoRoom"), found
+    assert len(found.message.splitlines()) == 1
+    assert len(found.message.split()) >= 3
+    assert found.peak < MOST
+
+
+def test_texts_of_a_table_that_are_stored_once_stay_so(tmp_path: Path, measure: Measure) -> None:
+    """Nine gigabytes if every row had its own."""
+    found = measure("table", parquet_of_one_long_text(tmp_path))
+    assert "text': constant" in found.message
+
+
+def test_a_run_of_many_classes_is_shown(tmp_path: Path, measure: Measure) -> None:
+    """Thousands of classes are honest; nothing grows by their square."""
+    names = [f"class {number}" for number in range(6000)]
+    run = write_run(tmp_path / "run", classes=names)
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 6000, 20_000)
+    write_predictions(run, y.tolist(), np.where(rng.random(len(y)) < 0.96, y, 0).tolist())
+    write_embedding(run, 1000)
+    found = measure("report", run)
+    assert found.error is None, found
+    assert found.peak < 100 * 2**20
+
+
+def test_images_are_decoded_under_one_budget(tmp_path: Path, measure: Measure) -> None:
+    """Each takes 60 MB: eight at a time would not fit."""
+    content = large_png(1600, "RGBA")
+    for number in range(8):
+        (tmp_path / f"{number}.png").write_bytes(content)
+    found = measure("images", tmp_path)
+    assert found.error is None, found
+
+
+def test_a_shared_budget_makes_threads_wait() -> None:
+    shared, inside, most = SharedBudget(100), 0, 0
+    lock = threading.Lock()
+
+    def work(_: int) -> None:
+        nonlocal inside, most
+        with shared.taken(40):
+            with lock:
+                inside += 1
+                most = max(most, inside)
+            time.sleep(0.01)
+            with lock:
+                inside -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(20)))
+    assert (inside, most) == (0, 2)
+    with (
+        pytest.raises(NoRoom, match="takes 101 bytes of memory, expected at most 100"),
+        shared.taken(101),
+    ):
+        pass
+
+
+def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 2**24 < most_bytes() < 2**50
+    check_room(2**24)
+    with pytest.raises(NoRoom, match=r"^a table takes 4,503,599,627,370,496 bytes of memory, of"):
+        check_room(2**52, "a table")
+    monkeypatch.setattr("cclp.data.budget.SMALL", 100)
+    small, large = Budget(0), Budget(2**20)
+    small.take(60)
+    with pytest.raises(ValueError, match=r"^X unpacks to more than 100 bytes"):
+        small.take(41, "X")
+    large.take(100 * 2**20)
+    with pytest.raises(ValueError, match="unpacks to more than 104,857,600 bytes"):
+        large.take(1)
