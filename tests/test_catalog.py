@@ -432,6 +432,8 @@ def test_a_killed_download_leaves_nothing_and_two_at_once_both_succeed(
         killed.kill()
         killed.wait()
         assert not list((tmp_path / "data").glob(f"{name}*"))
+        (left,) = (tmp_path / "data").glob(".fetch-*")
+        os.utime(left, (0, 0))
 
         two = [children.start(arguments, stderr=None) for _ in range(2)]
         for process in two:
@@ -439,6 +441,31 @@ def test_a_killed_download_leaves_nothing_and_two_at_once_both_succeed(
             assert process.returncode == 0
     for file, content in mnist.items():
         assert gzip.decompress((tmp_path / "data" / f"{file}.gz").read_bytes()) == content
+    assert not list((tmp_path / "data").glob(".fetch-*"))
+
+
+def test_a_fetch_has_limits(tmp_path: Path, mnist: dict[str, bytes]) -> None:
+    """In a process of its own: pooch leaves the connection to the garbage collector."""
+    write_mnist(tmp_path / "www")
+    (tmp_path / "www" / "t10k-images-idx3-ubyte.gz").write_bytes(bytes(2**20))
+    pairs = [f"{file}={CATALOG['mnist'].files[file]}" for file in mnist]
+
+    def fetch(url: str, limit: str) -> str:
+        lines = FETCH.strip().splitlines()
+        code = "\n".join(
+            [*lines[:-1], f"import cclp.data.published.fetch as f; {limit}", lines[-1]]
+        )
+        arguments = [sys.executable, "-c", code, url, str(tmp_path / "data"), *pairs]
+        return children.run(arguments, env=children.environment()).stderr.splitlines()[-1]
+
+    with serve(tmp_path / "www") as url:
+        said = fetch(url, "f._MORE = 2**18 - 2 * 10**6")
+        assert said.startswith("ValueError: could not fetch")
+        assert "it is larger than 262,144 bytes" in said
+    with serve(tmp_path / "www", pause=0.4) as url:
+        said = fetch(url, "f.MOST_SECONDS = 0.3")
+        assert "it has taken longer than 0.3 seconds" in said
+    assert not list(tmp_path.rglob(".fetch-*"))
 
 
 def test_the_commands(

@@ -9,9 +9,12 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +22,11 @@ from typing import Protocol
 from cclp.data.unpack import read_content, unpack_tar
 from cclp.progress import Reporter
 
-TIMEOUT = 30  # seconds
+TIMEOUT = 30  # seconds without a byte
+MOST_SECONDS = 3600  # of a file
+_MORE = 2**24  # bytes that files may be larger than they are said to be, and twice as large
+_SCRATCH, _LOCK = ".fetch-", ".lock"
+_YOUNG = 60  # seconds in which a folder gets its lock
 _NPM_NEEDS = {
     "PATH", "PATHEXT", "SYSTEMROOT", "COMSPEC", "TMPDIR", "TEMP", "TMP", "LANG", "HTTP_PROXY",
     "HTTPS_PROXY", "NO_PROXY", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR",
@@ -51,7 +58,8 @@ class Web:
     def get(self, wanted: list[str], size: int, scratch: Path, report: Reporter) -> None:
         with report.work(f"from {self.base}", size) as advance:
             for file in wanted:
-                _download(f"{self.base}{file}{self.suffix}", scratch, file + self.suffix, advance)
+                url, name = f"{self.base}{file}{self.suffix}", file + self.suffix
+                _download(url, scratch, name, _Received(advance, size))
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ class Archive:
 
     def get(self, wanted: list[str], size: int, scratch: Path, report: Reporter) -> None:
         with report.work(f"from {self.url}", size) as advance:
-            _download(self.url, scratch, "archive", advance)
+            _download(self.url, scratch, "archive", _Received(advance, size))
         unpack_tar(scratch / "archive", set(wanted), scratch)
 
 
@@ -149,10 +157,10 @@ def fetch(
     made = [folder for folder in (to, to.parent) if not folder.exists()]
     to.mkdir(parents=True, exist_ok=True)
     for source in sources:
-        with tempfile.TemporaryDirectory(dir=to, prefix=".fetch-") as scratch:
+        with _scratch(to) as scratch:
             reason = ""
             try:
-                source.get(list(missing), size, Path(scratch), report)
+                source.get(list(missing), size, scratch, report)
             except subprocess.CalledProcessError as error:
                 reason = _short(error.stderr)
             except subprocess.TimeoutExpired:
@@ -161,7 +169,7 @@ def fetch(
                 reason = _short(error)
             for name in list(missing):
                 try:
-                    got = _accept(Path(scratch), name, missing[name], to)
+                    got = _accept(scratch, name, missing[name], to)
                 except ValueError as error:
                     got, reason = False, str(error)
                 if got:
@@ -174,6 +182,23 @@ def fetch(
         for folder in made:
             folder.rmdir()
     raise ValueError(f"could not fetch {', '.join(missing)} ({'; '.join(reasons)})")
+
+
+@contextmanager
+def _scratch(to: Path) -> Iterator[Path]:
+    """A folder for half a fetch; those that killed processes have left are removed."""
+    from filelock import FileLock, Timeout
+
+    for left in to.glob(f"{_SCRATCH}*"):
+        with suppress(OSError, Timeout):  # in use, or just removed by another process
+            if left.stat().st_mtime < time.time() - _YOUNG:
+                with FileLock(left / _LOCK, timeout=0, fallback_to_soft=False):
+                    shutil.rmtree(left)
+    with (
+        tempfile.TemporaryDirectory(dir=to, prefix=_SCRATCH, ignore_cleanup_errors=True) as name,
+        FileLock(Path(name) / _LOCK, timeout=0, fallback_to_soft=False),
+    ):
+        yield Path(name)
 
 
 def _accept(scratch: Path, name: str, expected: str, to: Path) -> bool:
@@ -190,27 +215,59 @@ def _accept(scratch: Path, name: str, expected: str, to: Path) -> bool:
 
 
 class _Received:
-    """The progress bar that pooch expects; it calls ``advance``."""
+    """The progress bar that pooch expects; it counts, and ends a download that is too large.
+
+    Args:
+        advance: is called with the bytes of each part.
+        size: of all files, as it is known.
+    """
 
     total = 0
 
-    def __init__(self, advance: Callable[[int], None]) -> None:
-        self.update = advance
+    def __init__(self, advance: Callable[[int], None], size: int) -> None:
+        self.advance, self.left = advance, 2 * size + _MORE
+        self.most = self.left
+
+    def update(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise OSError(f"it is larger than {self.most:,} bytes")
+        self.advance(count)
 
     def reset(self) -> None:
         """Ignore what comes after: pooch resets the bar at the end, then fills it again."""
-        self.update = lambda done: None
+        self.advance, self.left = lambda done: None, sys.maxsize
 
     def close(self) -> None:
         """Do nothing."""
 
 
-def _download(url: str, folder: Path, name: str, advance: Callable[[int], None]) -> None:
+def _download(url: str, folder: Path, name: str, received: _Received) -> None:
+    """Download a file.
+
+    Raises:
+        TimeoutError: if it takes longer than an hour: a server may send a byte now and then.
+    """
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
-    downloader = pooch.HTTPDownloader(progressbar=_Received(advance), timeout=TIMEOUT)
-    pooch.retrieve(url, known_hash=None, fname=name, path=folder, downloader=downloader)
+    downloader = pooch.HTTPDownloader(progressbar=received, timeout=TIMEOUT)
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            pooch.retrieve(url, known_hash=None, fname=name, path=folder, downloader=downloader)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(MOST_SECONDS)
+    if thread.is_alive():
+        received.left = 0  # what still comes ends it
+        raise TimeoutError(f"it has taken longer than {MOST_SECONDS:g} seconds")
+    if failed:
+        raise failed.pop()  # kept here, it would keep the connection
 
 
 # Exceptions of requests, whose texts are half a page.
