@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -22,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cclp.checks import check_integer
 from cclp.files import parse_json
 from cclp.lab import playground
+from cclp.lab.limits import MOST_CONNECTIONS, Compute, Connection, Slots, endpoint, read_body
 from cclp.lab.scene import (
     MOST_SKIPPED,
     Settings,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 REQUEST = {"scene", "skip", "edges_of", "diagnose"}
-LARGEST_BODY = 200_000  # bytes; 500 points are a tenth of it
 PAGE = Path(str(files("cclp.lab"))) / "page"
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -104,30 +103,14 @@ def make_frame(content: dict[str, Any]) -> dict[str, Any]:
     return playground.to_json(found, point)
 
 
-def _endpoint(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:
-    """An endpoint for a function of the body; a wrong body is answered with the error message."""
+def _of_body(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """What :func:`cclp.lab.limits.endpoint` takes, for a function of a request's body."""
 
-    async def endpoint(request: Request) -> Response:
-        try:
-            content = parse_json(await _body(request))
-            return JSONResponse(await run_in_threadpool(function, content))
-        except (ValueError, TypeError, OverflowError) as error:
-            return _bad_request(error)
+    async def prepare(request: Request) -> Compute:
+        content = parse_json(await read_body(request))
+        return lambda: function(content)
 
-    return endpoint
-
-
-async def _body(request: Request) -> bytes:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST_BODY:
-            raise ValueError(f"a request must be at most {LARGEST_BODY} bytes")
-    return body
-
-
-def _bad_request(error: Exception) -> JSONResponse:
-    return JSONResponse({"error": str(error)}, 400)
+    return prepare
 
 
 def _open_run(path: Path, data_dir: Path | None) -> "RunView":
@@ -136,21 +119,19 @@ def _open_run(path: Path, data_dir: Path | None) -> "RunView":
     return RunView(path, data_dir)
 
 
-def _run_routes(view: "RunView") -> list[Route]:
-    def summary(request: Request) -> Response:
-        try:
-            return JSONResponse(view.summary(request.query_params.get("seen")))
-        except (ValueError, OSError) as error:
-            return _bad_request(error)
+def _run_routes(view: "RunView", slots: Slots) -> list[Route]:
+    async def summary(request: Request) -> Compute:
+        seen = request.query_params.get("seen")
+        return lambda: view.summary(seen)
 
-    def point(request: Request) -> Response:
-        try:
-            query = request.query_params
-            return JSONResponse(view.point(int(query["step"]), int(query["point"])))
-        except (ValueError, OSError, KeyError) as error:
-            return _bad_request(error)
+    async def point(request: Request) -> Compute:
+        step, point = (int(request.query_params[name]) for name in ("step", "point"))
+        return lambda: view.point(step, point)
 
-    return [Route("/run/summary", summary), Route("/run/point", point)]
+    return [
+        Route("/run/summary", endpoint(slots, summary)),
+        Route("/run/point", endpoint(slots, point)),
+    ]
 
 
 def make_app(port: int, run: Path | None = None, data_dir: Path | None = None) -> ASGIApp:
@@ -171,13 +152,13 @@ def make_app(port: int, run: Path | None = None, data_dir: Path | None = None) -
     def about(request: Request) -> Response:
         return JSONResponse({"run": view is not None})
 
-    view = None if run is None else _open_run(run, data_dir)
+    view, slots = None if run is None else _open_run(run, data_dir), Slots()
     routes = [
         Route("/", page),
         Route("/about", about),
-        Route("/layout", _endpoint(begin_layout), methods=["POST"]),
-        Route("/frame", _endpoint(make_frame), methods=["POST"]),
-        *(_run_routes(view) if view else []),
+        Route("/layout", endpoint(slots, _of_body(begin_layout)), methods=["POST"]),
+        Route("/frame", endpoint(slots, _of_body(make_frame)), methods=["POST"]),
+        *(_run_routes(view, slots) if view else []),
         *(_file_route(file) for file in sorted(PAGE.iterdir()) if file.stem != "still"),
     ]
     return LocalOnly(Starlette(routes=routes), port)
@@ -225,6 +206,11 @@ def serve(
         port = listener.getsockname()[1]
         app = make_app(port, run, data_dir)
         config = uvicorn.Config(
-            app, log_level="warning", timeout_graceful_shutdown=1, server_header=False
+            app,
+            http=Connection,
+            limit_concurrency=MOST_CONNECTIONS,
+            log_level="warning",
+            timeout_graceful_shutdown=1,
+            server_header=False,
         )
         _Server(config, lambda: announce(f"http://{HOST}:{port}/")).run(sockets=[listener])

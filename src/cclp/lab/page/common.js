@@ -2,7 +2,7 @@
 
 export const byId = (id) => document.getElementById(id);
 
-export async function ask(path, body) {
+export async function ask(path, body, tries = 20) {
   const options = body && {
     method: "POST",
     headers: { "content-type": "application/json" },
@@ -13,6 +13,10 @@ export async function ask(path, body) {
     answer = await fetch(path, options);
   } catch {
     throw new Error("The server is gone: start cclp lab again.");
+  }
+  if (answer.status === 503 && tries > 0) {
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    return ask(path, body, tries - 1);
   }
   const content = await answer.json();
   if (!answer.ok) throw new Error(content.error);
