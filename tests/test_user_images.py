@@ -1,11 +1,15 @@
 """Folders of images as people have them: layouts, tables of labels, archives, deep pixels."""
 
 import io
+import json
+import os
+import shutil
 import stat
 import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -643,3 +647,49 @@ def test_a_run_on_an_archive_of_deep_images(tmp_path: Path) -> None:
     assert names == [*inside, str(root / "cat/0.tif")]
     export(run, tmp_path / "out", "safetensors")
     assert "(pixels of the files from 87 to 4095)" in (tmp_path / "out/README.md").read_text()
+
+
+def test_a_link_to_the_folder_above_adds_nothing(tmp_path: Path) -> None:
+    """Else images of dogs would be cats."""
+    root = make(tmp_path / "pets", *CLASSES)
+    plain = load(str(root))
+    (root / "cat" / "all").symlink_to(root)
+    (root / "cat" / "up").symlink_to("..")
+    linked = load(str(root))
+    assert linked.train_names == plain.train_names
+    assert linked.train_y.tolist() == plain.train_y.tolist()
+
+
+def test_a_folder_of_two_classes_is_refused(tmp_path: Path) -> None:
+    root = make(tmp_path / "pets", *CLASSES)
+    (root / "cat" / "more").symlink_to(root / "dog")
+    with pytest.raises(ValueError, match="link: the same images would be of class 'cat' and"):
+        load(str(root))
+
+
+def test_two_spellings_of_a_letter_are_one_class(tmp_path: Path) -> None:
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    assert composed != decomposed
+    root = make(tmp_path / "places", f"{composed}/1.png", f"{decomposed}/2.png", "bar/3.png")
+    found = load(str(root))
+    assert found.spec.classes == ("bar", composed)
+    assert found.train_y.tolist() == [0, 1, 1]
+    old = replace(found.spec, classes=("bar", decomposed))
+    again = load(str(root), spec=old)
+    assert again.train_y.tolist() == [0, 1, 1]
+
+
+def test_labels_name_files_in_another_spelling(tmp_path: Path) -> None:
+    root = make(tmp_path / "places", "cafe\u0301.png", "b.png", "c.png")
+    (root / "labels.csv").write_text("file,label\ncaf\u00e9.png,x\nb.png,x\u0301\nc.png,x\u0301\n")
+    assert sorted(load(str(root)).train_y.tolist()) == [0, 1, 1]
+
+
+def test_names_of_classes_that_are_no_text_become_text(tmp_path: Path) -> None:
+    root = make(tmp_path / "pets", "dog/1.png", "dog/2.png")
+    latin = os.fsencode(root) + b"/caf\xe9"
+    os.mkdir(latin)
+    shutil.copy(os.fsencode(root / "dog" / "1.png"), latin + b"/\xff.png")
+    found = load(str(root))
+    assert found.spec.classes == ("caf\\xe9", "dog")
+    json.dumps(found.spec.to_json(), ensure_ascii=False).encode()

@@ -108,7 +108,7 @@ def export(
     try:
         write_bytes(folder / name, content)
         write_json(folder / CONFIG, config)
-        write_bytes(folder / "README.md", model_card(config).encode())
+        write_bytes(folder / "README.md", model_card(config).encode(errors="replace"))
         folder.chmod(0o755)
         os.rename(folder, out)
     finally:

@@ -87,12 +87,12 @@ class BadImage(NamedTuple):
 def find_images(folder: Path) -> list[Path]:
     """All files below a folder, sorted by name, without hidden ones.
 
-    Links to folders are followed, each folder once.
+    Links to folders are followed, each folder once, but not to one that holds this one.
 
     Raises:
         OSError: if a folder cannot be read.
     """
-    found, seen = [], set()
+    found, seen = [], set(map(str, Path(os.path.realpath(folder)).parents))
     for place, folders, files in os.walk(folder, onerror=_raise, followlinks=True):
         real = os.path.realpath(place)
         if real in seen:

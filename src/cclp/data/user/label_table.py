@@ -1,5 +1,6 @@
 """A table beside images: a column of file names, a column of classes, perhaps one of parts."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from cclp.data.user.csv_file import read_csv
-from cclp.data.user.labels import is_missing_label
+from cclp.data.user.labels import is_missing_label, text_name
 from cclp.data.user.table import Rows, Table
 
 Part = Literal["train", "val", "test"]
@@ -117,7 +118,7 @@ def read_labels(
                 f"{path}, line {line}: {cells[files]!r} may be {matches[0]} or {matches[1]}: "
                 "write its folder too"
             )
-        label: str | None = cells[classes]
+        label: str | None = text_name(cells[classes])
         if is_missing_label(cells[classes]):
             unlabeled[cells[classes]] += 1
             label = None
@@ -136,7 +137,8 @@ def _index(folder: Path, images: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
     """Images by every name that a table may have for them; a whole path goes before others."""
     whole, shorter = {}, dict[str, tuple[Path, ...]]()
     for image in images:
-        parts = image.relative_to(folder).parts
+        relative = unicodedata.normalize("NFC", str(image.relative_to(folder)))
+        parts = Path(relative).parts
         whole["/".join(parts)] = whole[f"{folder.resolve().name}/{'/'.join(parts)}"] = (image,)
         for start in range(len(parts)):
             name = "/".join(parts[start:])
@@ -146,8 +148,8 @@ def _index(folder: Path, images: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
 
 
 def _key(cell: str) -> str:
-    """The name in a cell as the index has it."""
-    return cell.replace("\\", "/").removeprefix("./")
+    """The name in a cell as the index has it: file systems may write é in two characters."""
+    return unicodedata.normalize("NFC", cell.replace("\\", "/").removeprefix("./"))
 
 
 def _with_header(table: Table, index: dict[str, tuple[Path, ...]]) -> Table:

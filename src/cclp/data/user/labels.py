@@ -1,6 +1,7 @@
 """Class names of a user's labels."""
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -23,6 +24,22 @@ def is_missing_label(text: str) -> bool:
     return text.strip().lower() in _UNLABELED
 
 
+def text_name(name: str, spec: InputSpec | None = None) -> str:
+    """The name of a class as text: of two ways to write é, in one or two characters (NFC, NFD), the
+    shorter; bytes of a folder's name that are not UTF-8 as \\xe9.
+
+    Args:
+        name: as it is written.
+        spec: of a run, which may have it another way.
+    """
+    if name.isascii() or (spec and name in spec.classes):
+        return name
+    text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    composed = unicodedata.normalize("NFC", text)
+    classes = spec.classes if spec else ()
+    return next((c for c in classes if unicodedata.normalize("NFC", c) == composed), composed)
+
+
 def clean_labels(labels: Sequence[str], spec: InputSpec | None = None) -> tuple[list[str], str]:
     """Labels with "" for those that say that there is none, and a sentence about the latter.
 
@@ -32,6 +49,9 @@ def clean_labels(labels: Sequence[str], spec: InputSpec | None = None) -> tuple[
         labels: as they are written.
         spec: of a run; names of its classes stay.
     """
+    if not all(map(str.isascii, labels)):
+        found = {label: text_name(label, spec) for label in set(labels)}
+        labels = [found[label] for label in labels]
     counts = Counter(labels)
     classes = set(spec.classes) if spec else set()
     missing = {label: n for label, n in counts.items() if is_missing_label(label)}

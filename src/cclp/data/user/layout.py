@@ -8,6 +8,7 @@ Images in a folder called ``unlabeled`` or the like, beside the folders of class
 table are unlabeled.
 """
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from cclp.data.user.label_table import (
     label_tables,
     read_labels,
 )
-from cclp.data.user.labels import check_classes, encode_labels
+from cclp.data.user.labels import check_classes, encode_labels, text_name
 from cclp.progress import Reporter
 
 _DEEPEST = 8  # folders in folders that hold nothing else
@@ -226,11 +227,19 @@ def _by_folder(
     found: list[tuple[Part, Path, _Folder]] = [("train", root, _Folder(top.loose, beside, []))]
     found += [(part, root / name, _list(root / name)) for name, part in parts.items()]
     entries, names, loose = [], set[str](), 0
+    class_of: dict[tuple[Part, str], str | None] = {}
     for part, place, folder in found:
         entries += [Entry(file, part, None) for file in folder.loose]
         loose += len(folder.loose) if part == "train" else 0
         for name, files in folder.below.items():
-            label = None if _is_unlabeled(name, spec) else name
+            label = None if _is_unlabeled(name, spec) else text_name(name, spec)
+            for inside in {file.parent for file in files} if label else ():
+                known = class_of.setdefault((part, os.path.realpath(inside)), label)
+                if known != label:
+                    raise ValueError(
+                        f"{inside} is a link: the same images would be of class {known!r} and of "
+                        f"class {label!r}"
+                    )
             if label and part == "train":
                 names.add(label)
                 if not files:
