@@ -40,6 +40,7 @@ from tests.command_line import call
 from tests.runs import own_folder
 
 METHOD = "cclp+graph_pseudo_label"
+EQUAL = np.array([0.5, 0.5])
 
 
 def make_problem(x: Any, y: Any, labeled: Any, num_classes: int = 2) -> Problem:
@@ -117,17 +118,41 @@ def test_scores() -> None:
 def test_the_preferred_candidate_yields_to_what_is_clearly_better() -> None:
     y = np.arange(100) % 2
     some = {"first": np.arange(100) % 10 > 1, "second": np.arange(100) % 20 > 0}
-    assert choose(out_of_fold(y, some), y, ["first", "second"], np.bincount(y)) == "second"
+    assert choose(out_of_fold(y, some), y, ["first", "second"], np.bincount(y), EQUAL) == "second"
     slightly = {"first": np.arange(100) > 9, "second": np.arange(100) > 8}
-    assert choose(out_of_fold(y, slightly), y, ["first", "second"], np.bincount(y)) == "first"
+    assert (
+        choose(out_of_fold(y, slightly), y, ["first", "second"], np.bincount(y), EQUAL) == "first"
+    )
     dropped = {"first": np.arange(100) > 4, "second": np.ones(20, bool)}
-    assert choose(out_of_fold(y, dropped), y, ["first", "second"], np.bincount(y)) == "first"
+    assert choose(out_of_fold(y, dropped), y, ["first", "second"], np.bincount(y), EQUAL) == "first"
 
 
 def test_with_few_labels_the_preferred_candidate_stays() -> None:
     y = np.arange(6) % 2
     worse = {"first": np.arange(6) > 1, "second": np.ones(6, bool)}
-    assert choose(out_of_fold(y, worse), y, ["first", "second"], np.bincount(y)) == "first"
+    assert choose(out_of_fold(y, worse), y, ["first", "second"], np.bincount(y), EQUAL) == "first"
+
+
+def test_classes_count_by_their_shares_and_not_by_their_labels() -> None:
+    y = np.repeat([0, 1], [20, 20])
+    on_rare, on_common = np.arange(40) >= 6, np.arange(40) < 36  # six and four are wrong
+    found, counts = out_of_fold(y, {"first": on_common, "second": on_rare}), np.bincount(y)
+    assert choose(found, y, ["first", "second"], counts, np.array([0.5, 0.5])) == "first"
+    assert choose(found, y, ["first", "second"], counts, np.array([0.05, 0.95])) == "second"
+
+
+def test_labels_in_other_shares_than_the_samples_are_said() -> None:
+    x, y = make_blobs([180, 20], n_features=4, cluster_std=0.5, random_state=0)
+    labeled = np.zeros(200, bool)
+    for c in (0, 1):
+        labeled[np.flatnonzero(y == c)[:6]] = True
+    problem = make_problem(x, y, labeled)
+    assert problem.shares[0] == pytest.approx(0.9, abs=0.05)
+    recipe = replace(vectors(200), max_steps=20)
+    with own_randomness():
+        found = select(problem, recipe, recipe.settings)
+    assert found.verdict is not None
+    assert any("not as frequent as their labels" in text for text in found.verdict.sentences)
 
 
 def test_clearly() -> None:

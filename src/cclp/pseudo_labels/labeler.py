@@ -13,7 +13,7 @@ from cclp.progress import Reporter
 from cclp.pseudo_labels.graph import LabelGraph, NeighbourGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.pseudo_labels.schedule import Decision, Labels, PseudoLabelSchedule, Start
-from cclp.pseudo_labels.shares import distance
+from cclp.pseudo_labels.shares import FAR, distance
 from cclp.pseudo_labels.solvers import equal_shares
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 # From chance to always right: a committee knows what labels alone teach, so the net needs it.
 LEAST_OF_COMMITTEE = 0.1
-FAR = 0.15  # share of the samples that would have to change their class
 
 
 class Labeler:

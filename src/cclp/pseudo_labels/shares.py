@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SMALLEST = 0.1  # of an equal share
 ROUNDS = 2
+FAR = 0.15  # distance of shares that are worth a word
 
 
 def estimate_shares(equal: "Propagation") -> Floats:

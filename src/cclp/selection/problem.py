@@ -91,6 +91,14 @@ class Problem:
         return NeighbourGraph(self.x, self.split.unlabeled, cache=self.cache, report=self.report)
 
     @cached_property
+    def shares(self) -> Floats:
+        """Of the classes among all samples, as they are given or estimated, (C,)."""
+        if self.split.all_labeled:
+            labels = self.y[self.split.labeled]
+            return np.bincount(labels, minlength=self.num_classes) / len(labels)
+        return self.labeler(self.split, PseudoLabelSchedule(1)).graph.shares
+
+    @cached_property
     def simple_inputs(self) -> tuple[NDArray[np.float32], Indices]:
         """What simple models learn from: standardised vectors, or HOG features of images; whose."""
         if self.x.ndim == 4:

@@ -11,6 +11,7 @@ from scipy.special import log_softmax
 
 from cclp.data.splits import Indices
 from cclp.pseudo_labels.evidence import log_evidence
+from cclp.pseudo_labels.shares import FAR, distance
 from cclp.selection.cross_validation import OutOfFold, clearly_worse, cross_validate
 from cclp.selection.problem import Candidate, Floats, Problem
 from cclp.selection.simple import TITLES
@@ -122,28 +123,29 @@ def select(
         nothing = np.empty((0, problem.num_classes))
         return Selection(nets[0], None, np.empty(0, np.int64), nothing)
     y, counts = problem.y[found.index], np.bincount(labels, minlength=problem.num_classes)
-    chosen = choose(found, y, [c.name for c in nets], counts)
+    chosen = choose(found, y, [c.name for c in nets], counts, problem.shares)
     temperature = fit_temperature(found.rows(chosen), y)
     verdict = make_verdict(problem, found, nets, chosen, temperature)
     candidate = next(c for c in nets if c.name == chosen)
     return Selection(candidate, verdict, found.index, found.rows(chosen) / temperature)
 
 
-def choose(found: OutOfFold, y: Ints, names: Sequence[str], counts: Ints) -> str:
+def choose(found: OutOfFold, y: Ints, names: Sequence[str], counts: Ints, shares: Floats) -> str:
     """The candidate with the largest posterior probability.
 
-    The likelihood is that of the labels under a model that is right as often as it was; all classes
-    count the same. The first candidate is preferred, the more so where there are few labels of a
-    class, as in :func:`cclp.pseudo_labels.committee.committee_weights`: another must be better by
-    more than a label or two. Those that were clearly worse after some folds are out.
+    The likelihood is that of the labels under a model that is right as often as it was; classes
+    count by their shares of all samples, however many labels they have. The first candidate is
+    preferred, the more so where there are few labels of a class, as in
+    :func:`cclp.pseudo_labels.committee.committee_weights`: another must be better by more than a
+    label or two. Those that were clearly worse after some folds are out.
 
     Args:
         found: predictions of labels.
         y: these labels, (T,).
         names: of the candidates.
         counts: of all labels by class, tested or not, (C,).
+        shares: of the classes, (C,).
     """
-    shares = np.full(len(counts), 1 / len(counts))
     per_class = len(counts) / (1 / np.maximum(counts, 1)).sum()
     posterior = []
     for number, name in enumerate(names):
@@ -266,6 +268,14 @@ def _sentences(
         f"Expect {mine.low:.0%} to {mine.high:.0%} errors on new samples{of} like the labeled ones "
         f"({len(y)} labels, each predicted by a model that had not seen it)."
     )
+    tested = np.bincount(y, minlength=len(counts)) / len(y)
+    if distance(problem.shares, tested) > FAR:
+        wrong = [(predicted[chosen][y == c] != c).mean() for c in np.unique(y)]
+        sizes = problem.shares[np.unique(y)]
+        said.append(
+            f"Classes are not as frequent as their labels, as far as the samples show: with their "
+            f"estimated shares that is about {np.average(wrong, weights=sizes):.0%} errors."
+        )
     if mine.error >= by_name[MAJORITY].error:
         said.append(
             "No model is better than always saying the most frequent class: the inputs do not show "
