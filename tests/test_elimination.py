@@ -115,3 +115,24 @@ def test_the_loss_at_first_steps_of_a_net_with_large_embeddings() -> None:
     H = reference.transition_matrix(logits)
     expected = reference.cross_entropy_of_chains(H, Phi, 3, 0.0, 0.0) / (3 * 60**2)
     assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("norm", "seed"), [(1e10, 33), (1e12, 3), (1e13, 8), (1e16, 26)])
+def test_gradients_are_finite_where_logarithms_have_no_digits_left(norm: float, seed: int) -> None:
+    """From 1e9 on, rounding of similarities is larger than what an exponential can take."""
+    rng = torch.Generator().manual_seed(seed)
+    z = norm * torch.randn(12, 4, dtype=torch.float64, generator=rng)
+    z.requires_grad_()
+    phi = cclp.propagate_labels(z[:4], torch.tensor([0, 1, 0, 1]), z[4:], num_classes=2)
+    (gradient,) = torch.autograd.grad(phi[:, 0].sum(), z)
+    assert gradient.isfinite().all()
+
+
+def test_a_bandwidth_that_leaves_the_range_is_refused() -> None:
+    z = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
+    y = torch.tensor([0, 1, 0, 1])
+    graph: dict[str, Any] = {"num_classes": 2, "similarity": "euclidean"}
+    with pytest.raises(ValueError, match=r"bandwidth must be larger: .* reach 2e\+20, expected"):
+        cclp.cclp_loss(z[:4], y, z[4:], bandwidth=1e-20, **graph)
+    loss = cclp.cclp_loss(1e-20 * z[:4], y, 1e-20 * z[4:], bandwidth=1e-20, **graph)
+    assert loss.item() == pytest.approx(cclp.cclp_loss(z[:4], y, z[4:], **graph).item(), rel=1e-5)

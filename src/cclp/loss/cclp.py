@@ -88,8 +88,9 @@ def cclp_loss(
             assertion.
 
     Precision:
-        In eager mode on the CPU, float32 embeddings of any norm give the value and gradient of
-        exact arithmetic to about the precision of float32: similarities and label propagation are
+        In eager mode on the CPU, float32 embeddings of norms up to 1e8 give the value and gradient
+        of exact arithmetic to about the precision of float32, and of up to 1e18 finite ones:
+        similarities and label propagation are
         computed in float64, by elimination without subtraction where a factorisation cannot be
         trusted; chains in float32, or in float64 and with logarithms where their range is left,
         which takes longer. (With a callable similarity or "symmetric", posteriors below 1e-308

@@ -93,7 +93,7 @@ def log_posteriors_gradient(
     dF = torch.zeros_like(W)
     for k in range(len(W) - 1, -1, -1):
         m = n_l + k
-        share = (W[k, :m, None] + everyone[:m] - log_phi[k]).nan_to_num_(-torch.inf).exp_()
+        share = _share(W[k, :m, None] + everyone[:m] - log_phi[k])
         share.mul_(slope[m])
         slope[:m] += share
         dF[k, :m] = share.sum(1)
@@ -220,10 +220,15 @@ def _gradient_logarithms(done: Elimination, dF: Tensor, n_l: int) -> Tensor:
     for k in range(len(W)):
         m = n_l + k
         # what a path by k has contributed to each sum
-        share = (W[:k, m, None] + W[k, :m] - sums[:k, :m]).nan_to_num_(-torch.inf).exp_()
+        share = _share(W[:k, m, None] + W[k, :m] - sums[:k, :m])
         share.mul_(D[:k, :m])
         D[:k, m] = share.sum(1)
         slope = share.sum(0).add_(dF[k, :m])
         if exits[k] > -torch.inf:
             D[k, :m] = slope - W[k, :m].exp() * slope.sum()
-    return D.mul_((log_P - sums).nan_to_num_(-torch.inf).exp_())
+    return D.mul_(_share(log_P - sums))
+
+
+def _share(logarithm: Tensor) -> Tensor:
+    """What a part is of its sum, at most one: of logarithms near 1e17 rounding may leave more."""
+    return logarithm.nan_to_num_(-torch.inf).clamp_max_(1).exp_()

@@ -90,8 +90,26 @@ def make_points(z: Tensor, metric: Metric) -> Points:
         bandwidth = metric.bandwidth
         if isinstance(bandwidth, Tensor):
             bandwidth = double(bandwidth.detach())
-        return Points(y / (bandwidth * scale), bandwidth * scale)
+        found = Points(y / (bandwidth * scale), bandwidth * scale)
+        _check_range(found.y, y, z.dtype)
+        return found
     return Points(y if scale == 1 else y / scale, scale)
+
+
+def _check_range(scaled: Tensor, y: Tensor, dtype: torch.dtype) -> None:
+    """Refuse a bandwidth by which squared distances leave the range of the dtype.
+
+    Embeddings that leave it themselves give what is not finite, as elsewhere in torch.
+    """
+    if not values_visible(scaled) or not scaled.numel():
+        return
+    most = (torch.finfo(dtype).max / (8 * scaled.shape[1])) ** 0.5
+    largest = scaled.abs().max().item()
+    if largest > most and y.abs().max().item() <= most:
+        raise ValueError(
+            f"bandwidth must be larger: distances of embeddings divided by it reach {largest:.0e}, "
+            f"expected at most {most:.0e} in {str(dtype).removeprefix('torch.')}"
+        )
 
 
 def log_adjacency(points: Points, metric: Metric, first_row: int = 0) -> Tensor:
