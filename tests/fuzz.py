@@ -41,18 +41,23 @@ from cclp.data.user.images import decode_all
 from cclp.data.user.load import load_user_data
 from cclp.experiments.folder import read_results
 from cclp.files import marked_page, write_between, write_json
+from cclp.lab.run import RunView
 from cclp.pseudo_labels.features import read_features
 from cclp.report.experiment import make_experiment_page
 from cclp.report.page import make_report
 from cclp.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from cclp.runs.inference import open_run
 from cclp.runs.record import read_config, read_metrics
 from cclp.runs.start import train
 from cclp.training.machine import environment
+from tests.fuzz_structure import restructure
 from tests.records import write_unlabeled, write_verdict
 from tests.runs import cifar, idx, npz, png, svhn, tiny_config
 
 SECONDS = 20
-MOST_MEMORY = 2 * 2**30  # more than at the start, in bytes
+STRUCTURED = (".json", ".jsonl", ".npz")  # suffixes of files whose structure can be changed
+HASHED = "checkpoint's manifest"  # any change of it is the same one
+MOST_MEMORY = 2**30  # more than at the start, in bytes
 MARKS = "<!-- make fuzz writes from here -->", "<!-- to here: fuzz -->"
 # What readers of text and of headers trip over.
 _TOKENS = (
@@ -196,6 +201,8 @@ def _of_a_run(out: Path) -> dict[str, Target]:
     def resumable() -> None:
         read_config(out)
         make_report([out])
+        RunView(out).summary()
+        open_run(out)
 
     def metrics() -> None:
         read_metrics(out)
@@ -273,11 +280,37 @@ def fuzz(target: Target, examples: int) -> Counts:
         Exception: whatever else than ValueError a reader raises; a note names the example.
         Hang: if it takes too long.
     """
-    content, read, refused = target.path.read_bytes(), 0, 0
+    return _fuzz(
+        target, [target.path], lambda random, _, content: damage(random, content), examples
+    )
+
+
+def fuzz_structure(target: Target, examples: int) -> Counts:
+    """Read so many files that are well-formed and wrong, as :func:`fuzz` does.
+
+    Every third time, other files of the same folder are wrong too.
+    """
+    beside = [path for path in sorted(target.path.parent.iterdir()) if path.suffix in STRUCTURED]
+    return _fuzz(target, [target.path, *beside], restructure, examples)
+
+
+def _fuzz(
+    target: Target,
+    paths: list[Path],
+    change: Callable[[Random, Path, bytes], bytes],
+    examples: int,
+) -> Counts:
+    whole = {path: path.read_bytes() for path in paths}
+    read, refused = 0, 0
     target.read()  # what is whole is not refused
     try:
         for example in range(examples):
-            _overwrite(target.path, damage(Random(example), content))
+            random = Random(example)
+            chosen = [target.path]
+            if len(paths) > 1 and example % 3 == 0:
+                chosen += random.sample(paths[1:], random.randint(1, len(paths) - 1))
+            for path in chosen:
+                _overwrite(path, change(random, path, whole[path]))
             try:
                 with _bounded():
                     target.read()
@@ -288,8 +321,12 @@ def fuzz(target: Target, examples: int) -> Counts:
             except BaseException as error:
                 error.add_note(f"example {example} of {target.path.name}")
                 raise
+            finally:
+                for path in chosen:
+                    _overwrite(path, whole[path])
     finally:
-        _overwrite(target.path, content)
+        for path, content in whole.items():
+            _overwrite(path, content)
     return Counts(read, refused)
 
 
@@ -323,7 +360,9 @@ def _bounded() -> Iterator[None]:
 def table(record: dict[str, Any]) -> str:
     """A row for each kind of file."""
     lines = ["| file | damaged ones | read all the same | refused |", "|---|---|---|---|"]
-    for kind, counts in record["kinds"].items():
+    rows = [*record["kinds"].items()]
+    rows += [(f"{kind}, well-formed", one) for kind, one in record.get("structured", {}).items()]
+    for kind, counts in rows:
         read, refused = counts["read"], counts["refused"]
         lines.append(f"| {kind} | {read + refused:,} | {read:,} | {refused:,} |")
     return "\n".join(lines)
@@ -337,15 +376,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/fuzz.json"))
     parser.add_argument("--docs", type=marked_page(MARKS), help="put the table into this page")
     options = parser.parse_args()
-    kept = json.loads(options.out.read_bytes())["kinds"] if options.only else {}
+    before = json.loads(options.out.read_bytes()) if options.only else {}
+    kept, structured = before.get("kinds", {}), before.get("structured", {})
     with tempfile.TemporaryDirectory() as folder:
         targets = make_targets(Path(folder))
         for kind in options.only or targets:
             begun = time.monotonic()
             kept[kind] = fuzz(targets[kind], options.examples)._asdict()
+            if targets[kind].path.suffix in STRUCTURED and kind != HASHED:
+                structured[kind] = fuzz_structure(targets[kind], options.examples // 5)._asdict()
             print(f"{kind}: {kept[kind]}, {time.monotonic() - begun:.0f} s", flush=True)
     record = {
         "kinds": {kind: kept[kind] for kind in targets if kind in kept},
+        "structured": {kind: structured[kind] for kind in targets if kind in structured},
         "environment": environment(torch.device("cpu")),
     }
     write_json(options.out, record)

@@ -25,6 +25,7 @@ from cclp.data.unpack import read_content, unpack_tar
 from cclp.data.user.images import decode_all
 from cclp.data.user.load import load_user_data
 from cclp.experiments.folder import read_results
+from cclp.files import parse_json
 from cclp.pseudo_labels.features import read_features
 from cclp.pseudo_labels.neighbours import find_neighbours
 from cclp.report.page import make_report
@@ -219,3 +220,32 @@ def test_names_that_begin_formulas_are_written_as_text(
         rows = list(csv.DictReader(file))
     assert {row["file"] for row in rows} == {"'=mine.csv"}
     assert {row["class"] for row in rows} == {"'=1+1", "-2"}  # a number is no formula
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"seed": 1' + b"0" * 400 + b"}", "a number of 401 digits, 10000000…"),
+        (b"-1" + b"0" * 4000, "a number of 4002 digits"),
+        (str(2**63).encode(), "a number of 19 digits"),
+        (b'"\\ud800"', "an invalid code point"),
+        (b'"\xed\xa0\x80"', "not text in UTF-8, at byte 1"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_json_can_say_and_programs_cannot_hold(content: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_json(content)
+
+
+def test_json_as_people_and_programs_write_it() -> None:
+    assert parse_json(b"\xef\xbb\xbf[1, -9223372036854775808]") == [1, -(2**63)]
+    assert parse_json(b'"C:\\\\udata \\ud83d\\ude00 \\udce9"') == "C:\\udata \U0001f600 \udce9"
+
+
+def test_text_that_is_none_in_arrays(tmp_path: Path) -> None:
+    for point in (0x110000, 0xD800, 0xFFFFFFFF):
+        bad = np.array([65, point], np.uint32).view("<U1")
+        (tmp_path / "a.npz").write_bytes(npz(y=bad))
+        with pytest.raises(ValueError, match=r"a\.npz .* y must be text, but holds an invalid"):
+            read_npz(tmp_path / "a.npz")

@@ -25,7 +25,10 @@ def check_number(
     """A finite real number above ``above``, at least ``least`` and at most ``most``, if given."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be finite, got a number of too many digits") from None
     # Comparisons and not math.isfinite, which a compiled function cannot take of a symbolic number.
     if not -math.inf < number < math.inf or (above is not None and number <= above):
         expected = "finite" if above is None else f"finite and above {above:g}"

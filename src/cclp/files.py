@@ -26,6 +26,9 @@ _KINDS = {
     stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }  # fmt: skip
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # may be half of a character
+# What is raised for a value of JSON that is not as it should be.
+DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
 
 
 class Directory:
@@ -261,15 +264,34 @@ def json_bytes(content: Any) -> bytes:
 
 
 def parse_json(content: bytes) -> Any:
-    """A value in JSON, from anywhere.
+    """A value in JSON, from anywhere: text in UTF-8, whole numbers of at most 64 bits.
 
     Raises:
         ValueError: and nothing else, for what is none.
     """
     try:
-        return json.loads(content)
+        value = json.loads(content.decode("utf-8-sig"), parse_int=_parse_integer)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not text in UTF-8, at byte {error.start}") from None
+    if _SURROGATE.search(content):
+        _check_text(value)
+    return value
+
+
+def _parse_integer(digits: str) -> int:
+    if len(digits) > 20 or not -(2**63) <= (number := int(digits)) < 2**63:
+        raise ValueError(f"it holds a number of {len(digits)} digits, {digits[:8]}…")
+    return number
+
+
+def _check_text(value: Any) -> None:
+    """Refuse halves of a character, but for those that stand for bytes in names of files."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError("it holds an invalid code point") from None
 
 
 def check_marks(path: Path, marks: tuple[str, str]) -> None:

@@ -125,9 +125,13 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
 
 
 def _check_text(name: str, content: bytearray, dtype: "np.dtype[Any]") -> None:
-    """Refuse code points that are no characters: Python cannot hold or cannot write them."""
+    """Refuse code points that are no characters, but for those that stand for bytes in file names.
+
+    Python cannot hold or cannot write them.
+    """
     for start in range(0, len(content), _CHUNK):
         part = memoryview(content)[start : start + _CHUNK]
         points = np.frombuffer(part, np.dtype("u4").newbyteorder(dtype.byteorder))
-        if (points > sys.maxunicode).any() or (points // 0x800 == 0xD800 // 0x800).any():
+        half = (points >= 0xD800) & (points < 0xE000) & ((points < 0xDC80) | (points > 0xDCFF))
+        if half.any() or (points > sys.maxunicode).any():
             raise ValueError(f"{name} must be text, but holds an invalid code point")

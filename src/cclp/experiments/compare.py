@@ -20,7 +20,7 @@ from typing import Any
 from cclp.experiments.aggregate import Summary, paired_differences, percent, summarize
 from cclp.experiments.outcomes import Record, read_outcomes
 from cclp.experiments.study import Cell, run_study
-from cclp.files import write_bytes, write_json
+from cclp.files import DAMAGE, write_bytes, write_json
 from cclp.methods import check_methods, file_name, method_parts
 from cclp.progress import Reporter
 from cclp.runs.record import read_json, read_metrics
@@ -99,7 +99,7 @@ def _claim(out: Path, config: Config) -> None:
         try:
             recorded = upgrade_config(read_json(out, "compare.json")["config"])
             same = Config.from_json({**recorded, **ours}) == config
-        except (KeyError, TypeError, ValueError):
+        except DAMAGE:
             same = False
         if not same:
             raise ValueError(

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cclp.files import write_json
+from cclp.files import DAMAGE, write_json
 from cclp.runs.directory import is_unused, locked
 from cclp.runs.record import read_json
 
@@ -165,6 +165,8 @@ def damage_named(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (KeyError, IndexError, TypeError, AttributeError, ZeroDivisionError) as error:
+    except ValueError:  # it names its file itself
+        raise
+    except DAMAGE as error:
         file = path / RESULTS if path.is_dir() else path
         raise ValueError(f"{file} is damaged: {error!r}") from error

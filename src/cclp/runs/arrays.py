@@ -15,7 +15,7 @@ from cclp.files import Directory
 FRAMES = 40  # of an embedding at most: more make the page heavy and show no more
 UNLABELED = 20_000  # predictions at most in unlabeled.npz
 DOUBTFUL = 48  # of them are shown first
-MOST_POINTS, MOST_SHOWN = 10_000, 1_000  # that are read; a tenth of them is written
+MOST_POINTS, MOST_SHOWN = 2_000, 1_000  # that are read; half of them is written at most
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

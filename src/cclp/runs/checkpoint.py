@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from cclp.files import Directory, json_bytes, parse_json
+from cclp.files import DAMAGE, Directory, json_bytes, parse_json
 from cclp.runs.directory import MANIFEST
 
 KEPT = 2
@@ -81,7 +81,7 @@ def load_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
             return _read(files, stem)
         except PermissionError:  # not damaged: nobody should remove it
             raise
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, *DAMAGE, SafetensorError) as error:
             warn(f"Checkpoint {stem} is damaged ({error}); falling back to the one before.")
     if found:
         raise ValueError(

@@ -29,15 +29,16 @@ from torch import Tensor, nn
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.data.dataset import InputSpec
 from cclp.data.normalize import ZScore
-from cclp.files import read_bytes, write_bytes, write_json
+from cclp.files import DAMAGE, read_bytes, write_bytes, write_json
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import LARGEST
-from cclp.runs.inference import Trained, open_run
+from cclp.runs.inference import Trained, check_sizes, open_run
 from cclp.runs.model_card import model_card
 from cclp.runs.record import damage_named, read_config, read_json, read_result
 from cclp.training.config import Config
 from cclp.training.machine import environment
+from cclp.training.trainer import tensors_below
 from cclp.user_code import confirm_named
 
 Format = Literal["onnx", "safetensors"]
@@ -136,11 +137,12 @@ def load_exported(folder: Path, net: str | None = None) -> Classifier:
         normalizer = ZScore(tensors["normalizer.mean"], tensors["normalizer.scale"])
         name = confirm_named("net", str(config["configuration"]["recipe"]["net"]), net)
         spec = InputSpec.from_json(config["input"])
+        check_sizes(name, spec, tensors_below(tensors, "net."))
         own = make_net(name, spec.shape, spec.num_classes)
         temperature = check_number("temperature", config.get("temperature", 1.0), above=0)
         classifier = Classifier(normalizer, own, temperature)
         classifier.load_state_dict(tensors)
-    except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+    except (OSError, *DAMAGE, RuntimeError, SafetensorError) as error:
         raise ValueError(f"{folder} cannot be used: {' '.join(str(error).split())[:200]}") from None
     return classifier.eval()
 

@@ -20,7 +20,7 @@ from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import does_not_fit, load_checkpoint
 from cclp.runs.data import load_data, split_data
-from cclp.runs.record import read_config, read_record, read_verdict
+from cclp.runs.record import damage_named, read_config, read_record, read_verdict
 from cclp.runs.trust import check_config, confirm_data, confirm_features
 from cclp.training.config import Config
 from cclp.training.evaluation import EvaluationSet, error_rate, evaluation_set, run_net
@@ -114,11 +114,9 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
         raise ValueError(
             f"{out} was made by an older version, which did not record its classes: train it again"
         )
-    try:
+    with damage_named(out / "config.json"):
         spec = InputSpec.from_json(about["data"])
         fingerprint = str(about["data"]["fingerprint"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
     checkpoint = load_checkpoint(out / "checkpoint", (report or Reporter()).warn)
     if checkpoint is None:
         raise ValueError(f"{out} has no checkpoint yet: resume it with cclp train --resume")
@@ -126,7 +124,7 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
     fabric = make_fabric("auto", config.precision)  # before the user's own net is tried
     try:
         tensors, network = checkpoint.tensors, checkpoint.info.get("network", "net")
-        _check_sizes(net, spec, tensors_below(tensors, f"objective.{network}."))
+        check_sizes(net, spec, tensors_below(tensors, f"objective.{network}."))
         normalizer = ZScore(**tensors_below(tensors, "objective.normalizer."))
         objective = Objective(normalizer, make_net(net, spec.shape, spec.num_classes), [])
         objective.net.load_state_dict(tensors_below(tensors, f"objective.{network}."))
@@ -149,7 +147,7 @@ class _WithoutValues(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _check_sizes(net: str, spec: InputSpec, tensors: Mapping[str, Tensor]) -> None:
+def check_sizes(net: str, spec: InputSpec, tensors: Mapping[str, Tensor]) -> None:
     """Make sure that a network is as large as its weights are, before its memory is taken.
 
     Raises:

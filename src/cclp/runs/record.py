@@ -14,7 +14,7 @@ import numpy as np
 
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.data.splits import Source
-from cclp.files import Directory, parse_json
+from cclp.files import DAMAGE, Directory, parse_json
 from cclp.runs.arrays import (
     Embedding,
     Ints,
@@ -316,7 +316,7 @@ def damage_named(file: Path, where: str = "") -> Iterator[None]:
         yield
     except KeyError as error:
         raise ValueError(f"{file} is damaged{where}: expected {error}") from None
-    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+    except DAMAGE as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{file} is damaged{where}: {reason}") from None
 

@@ -13,7 +13,7 @@ import numpy as np
 from cclp.data.user.deep import Bytes, Range
 from cclp.data.user.images import DECODER_VERSION, BadImage, Shape, decode_all
 from cclp.data.user.survey import Survey, survey_images
-from cclp.files import cache_root, parse_json, trouble_named, write_json
+from cclp.files import DAMAGE, cache_root, parse_json, trouble_named, write_json
 from cclp.progress import Reporter
 
 _SECONDS_UNTIL_STALE = 24 * 3600
@@ -69,7 +69,7 @@ def cached_survey(folder: Path, paths: Sequence[Path], report: Reporter) -> Surv
     index = place / f"{kind}-{digest_of_files(paths)[:16]}.json"
     try:
         return Survey.from_json(parse_json(index.read_bytes()))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, *DAMAGE):
         found = survey_images(paths, report)
     if not found.unread:  # what cannot be read now may be readable later
         write_json(index, found._asdict())
@@ -111,7 +111,7 @@ def _read_index(
             for position, reason in parse_json(index.read_bytes())
         ]
         whole = pixels.stat().st_size == (len(paths) - len(bad)) * prod(shape)
-    except (OSError, ValueError, TypeError, IndexError):
+    except (OSError, *DAMAGE):
         return None
     return bad if whole else None
 
