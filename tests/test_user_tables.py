@@ -743,7 +743,7 @@ def test_columns_are_not_searched_for_one_by_one(tmp_path: Path) -> None:
 
     names = [Name(f"c{number}") for number in range(500)]
     rows = [[f"{row * column % 7}.5" for column in range(500)] for row in range(3)]
-    table = Table(tmp_path / "wide.csv", list(names), rows, [2, 3, 4])
+    table = Table(tmp_path / "wide.csv", list(names), Rows(rows, 500), [2, 3, 4])
     fitted = fit_columns(table, "c0")
     assert len(fitted.columns) + len(fitted.left_out) == 499
     assert encode(table, fitted.columns).shape[0] == 3

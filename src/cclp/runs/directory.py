@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cclp.files import PARTIAL, Directory, json_bytes, parse_json
+from cclp.files import DAMAGE, PARTIAL, Directory, json_bytes, parse_json
 
 if TYPE_CHECKING:
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
@@ -49,7 +49,7 @@ class Metrics:
             try:
                 if parse_json(line)["step"] <= step and line.endswith(b"\n"):
                     kept.append(line)
-            except (ValueError, KeyError, TypeError):
+            except DAMAGE:
                 continue
         self.folder.write_bytes(self.name, b"".join(kept))
 

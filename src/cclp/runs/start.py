@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cclp.data.dataset import Dataset, InputSpec
+from cclp.files import DAMAGE
 from cclp.methods import check_settings, method_parts
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import load_checkpoint
@@ -216,7 +217,7 @@ def _resume(
         fingerprint, _ = str(about["data"]["fingerprint"]), about["labeled"]
         spec = InputSpec.from_json(about["data"]) if "columns" in about["data"] else None
         changed = differences(about["environment"], environment(find_device(config.accelerator)))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except DAMAGE as error:
         raise ValueError(f"{out / 'config.json'} cannot be used: {error!r}") from None
     if spec is not None:
         confirm_features(out, spec, features)

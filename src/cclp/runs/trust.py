@@ -16,7 +16,7 @@ from typing import Any
 from cclp.data.dataset import InputSpec
 from cclp.data.published.catalog import CATALOG
 from cclp.data.user.features import short_name
-from cclp.files import Directory, cache_root, parse_json
+from cclp.files import DAMAGE, Directory, cache_root, parse_json
 from cclp.runs.directory import LARGEST_JSON, MANIFEST, digest_of_config
 from cclp.runs.upgrade import is_old
 from cclp.training.config import Config
@@ -165,7 +165,7 @@ def check_newest_config(out: Path) -> None:
         try:
             about = parse_json(folder.read_bytes(name, LARGEST_JSON))
             step, info = about["step"], dict(about["info"])
-        except (ValueError, KeyError, TypeError, FileNotFoundError):
+        except (FileNotFoundError, *DAMAGE):
             continue  # damaged, or removed meanwhile
         check_config(out, step, info)
         return
