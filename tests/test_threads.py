@@ -17,6 +17,19 @@ os.sched_getaffinity = lambda process: set(range(8))
 from cclp.threads import prepare_threads
 prepare_threads(Path("."))
 """
+FORK = """
+import os, signal
+import torch
+torch.set_num_threads(2)
+def compute():
+    return torch.ones(3000, 3000).exp().sum().item()
+expected = compute()
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    os._exit(0 if abs(compute() - expected) < 1e-3 * expected else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 
 
 def settings_after(code: str, folder: Path, **mine: str) -> dict[str, str]:
@@ -84,3 +97,9 @@ def test_quota_of_a_container(files: dict[str, str], expected: int | None, tmp_p
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     assert cpu_quota(tmp_path) == expected
+
+
+def test_a_fork_after_a_computation_computes_too() -> None:
+    """Else libgomp waits for threads that are not there."""
+    command = [sys.executable, "-c", f"import cclp.sklearn\n{FORK}"]
+    assert children.run(command, check=True, env=children.environment()).stdout == "0\n"

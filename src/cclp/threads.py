@@ -38,6 +38,21 @@ def prepare_threads(cgroups: Path = CGROUPS) -> None:
             os.environ["OMP_NUM_THREADS"] = str(quota)
 
 
+def survive_forks() -> None:
+    """Let processes that are forked after torch has computed use one thread.
+
+    libgomp's other threads are not there, and it would wait for them for ever.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_use_one_thread)
+
+
+def _use_one_thread() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(1)
+
+
 def cpu_quota(cgroups: Path = CGROUPS) -> int | None:
     """How many cores' time a Linux container has, rounded up; None if it has no limit.
 

@@ -2,9 +2,10 @@
 docstrings and errors.
 """
 
-from cclp.threads import prepare_threads
+from cclp.threads import prepare_threads, survive_forks
 
 prepare_threads()  # before torch is loaded
+survive_forks()
 
 from cclp.sklearn.classifier import CCLPClassifier  # noqa: E402
 from cclp.sklearn.propagation import GraphLabelPropagation  # noqa: E402
