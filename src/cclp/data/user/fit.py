@@ -155,7 +155,8 @@ def _fit_numbers(
     few = parse_numbers(_some(cells), table.decimal_comma)
     if len(few.bad) > len(few.values) / 2:
         return None
-    parsed = parse_numbers(cells, table.decimal_comma)
+    whole_column = len(few.values) == len(cells)
+    parsed = few if whole_column else parse_numbers(cells, table.decimal_comma)
     known = parsed.values[~np.isnan(parsed.values)]
     if len(known) < max(1, MOSTLY * (len(known) + len(parsed.bad))):
         return None
