@@ -337,7 +337,7 @@ def test_a_cross_validated_result(tmp_path: Path) -> None:
         ("rows", {"tested": "all"}, "tested must be an integer"),
         ("rows", {"more": 3}, "unexpected keyword"),
         ("classes", {"name": None}, "name of a class must be a string"),
-        ("classes", {"labels": 10**400}, "int too large"),
+        ("classes", {"labels": 10**400}, "a number of 401 digits"),
         ("classes", {"labels": 2.5}, "labels must be an integer"),
         ("classes", {"wrong": 21}, "wrong must be at most 20"),
         ("classes", {"f1": "high"}, "f1 must be a number"),
