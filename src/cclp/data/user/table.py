@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-BYTES_PER_ROW, BYTES_PER_CELL = 64, 32  # in memory, at least
+BYTES_PER_ROW, BYTES_PER_CELL = 128, 64  # while they are read, at least
 _BLOCK = 10**6  # cells
 _MOST_NAMES = 20
 
