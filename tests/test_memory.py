@@ -324,7 +324,7 @@ def test_a_run_of_many_classes_is_shown(tmp_path: Path, measure: Measure) -> Non
     rng = np.random.default_rng(0)
     y = rng.integers(0, 6000, 20_000)
     write_predictions(run, y.tolist(), np.where(rng.random(len(y)) < 0.96, y, 0).tolist())
-    write_embedding(run, 1000)
+    write_embedding(run, 600)
     found = measure("report", run)
     assert found.error is None, found
     assert found.peak < 100 * 2**20
