@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from cclp.nets import Net, mlp
 from cclp.pseudo_labels.graph import LabelGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.runs.start import train
+from cclp.training import machine, processes
 from cclp.training.evaluation import run_net
 from cclp.training.machine import make_fabric
 from cclp.training.objective import Objective
-from cclp.training.processes import any_rank, launched, local_rank_zero_first, rank
+from cclp.training.processes import WorkerDied, any_rank, launched, local_rank_zero_first, rank
+from tests import children
 from tests.runs import tiny_config
 
 CLASSES = 3
@@ -181,6 +184,31 @@ def methods() -> dict[str, Any]:
     config = replace(config, graph="global")
     found["absent, global"] = train(config, Path(f"absent, global-{rank()}"))["error"]
     return found
+
+
+def silent() -> str:
+    """Process 1 does not answer; what process 0 says then."""
+    processes.PATIENCE = timedelta(seconds=1)
+    try:
+        with launched(make_fabric("cpu", "32", devices=2)):
+            if rank() == 1:
+                children.wait_until(Path("said").exists)
+            else:
+                dist.barrier()
+    except WorkerDied as error:
+        Path("said").touch()
+        return str(error)
+    return ""
+
+
+def alone() -> str:
+    """What a process says if the others never come."""
+    setattr(machine, "RENDEZVOUS", timedelta(seconds=1))  # noqa: B010
+    try:
+        with launched(make_fabric("cpu", "32", devices=2)):
+            return ""
+    except WorkerDied as error:
+        return str(error)
 
 
 def main(names: list[str]) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,6 +56,8 @@ class Breaks(Method):
             if self.way == "die" and not Path("died").exists():
                 Path("died").touch()
                 os.kill(os.getpid(), signal.SIGKILL)
+            if self.way == "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
         return {"breaks": 0.1 * step.z_labeled.square().mean()}
 '''
 
@@ -250,6 +253,87 @@ def test_an_error_in_a_process_that_fabric_started_ends_all(forks: Forks, tmp_pa
     assert ended.code == 1
     assert "RuntimeError: the fifth step is bad" in ended.said
     assert "another process of this training has ended" in ended.said
+
+
+ORPHAN = """
+import os
+import signal
+from pathlib import Path
+
+from lightning_fabric import Fabric
+
+from cclp.runs.start import train
+from tests.runs import tiny_config
+
+
+def kill_parent():
+    os.kill(os.getppid(), signal.SIGKILL)
+
+
+when, launch = os.environ["WHEN"], Fabric.launch
+if os.environ.get("LOCAL_RANK") == "1":
+    print("launched", flush=True)
+    if when == "at once":
+        kill_parent()
+    Fabric.launch = lambda fabric: (kill_parent(), launch(fabric))
+train(tiny_config(devices=2), Path("run"))
+"""
+
+
+@pytest.mark.parametrize("when", ["at once", "before they meet"])
+def test_no_process_outlives_the_one_that_launched_it(tmp_path: Path, when: str) -> None:
+    (tmp_path / "orphan.py").write_text(ORPHAN)
+    done = run("orphan", cwd=tmp_path, WHEN=when)  # until nobody has its pipes
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "launched\n"), done.stderr
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_children_end_with_their_parent(tmp_path: Path, system: str) -> None:
+    child = (
+        f"import os, sys, time; sys.platform = {system!r}\n"
+        "from cclp.training.family import end_with_parent\n"
+        "print(end_with_parent(), flush=True); os.kill(os.getppid(), 9); time.sleep(1000)"
+    )
+    parent = (
+        "import os, subprocess, sys; os.environ['CCLP_PARENT'] = str(os.getpid())\n"
+        f"subprocess.run([sys.executable, '-c', {child!r}])"
+    )
+    done = children.run([sys.executable, "-c", parent], env=children.environment())
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "True\n")
+
+
+def test_a_process_that_is_stopped_is_told(forks: Forks, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BREAKS)
+    line = (*TRAIN, "--method", "mine:Breaks", "--setting", "mine:Breaks.way=stop")
+    command = [sys.executable, "-m", "cclp", *line, "--devices", "2", "--out", "run"]
+    with children.ended():
+        process = children.start(command, cwd=tmp_path, env=children.environment())
+        assert process.stderr is not None
+        told = next(text for text in process.stderr if "is stopped" in text)
+        assert told.startswith("Process 1 of this training is stopped")
+        os.kill(int(told.split()[-1].rstrip(".")), signal.SIGCONT)
+        assert process.wait(60) == 0
+
+
+def test_a_process_that_does_not_answer_is_told(forks: Forks, tmp_path: Path) -> None:
+    first, _ = in_two(forks, "silent", tmp_path)
+    assert first.startswith("another process of this training does not answer: it hangs")
+
+
+@pytest.mark.parametrize("number", "01")
+def test_processes_that_do_not_meet_end_soon(forks: Forks, tmp_path: Path, number: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    variables = {
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": number, "LOCAL_RANK": number,
+    }  # fmt: skip
+    conditions = {"program": "tests.ranks:main", "environment": variables}
+    ended = forks.run("alone", folder=str(tmp_path), **conditions)
+    assert ended.code == 0, ended.said
+    said = torch.load(tmp_path / f"alone-{number}.pt", weights_only=False)
+    assert said.startswith("another process of this training does not answer")
 
 
 def test_a_loss_that_is_not_finite_in_one_process_is_told_once(

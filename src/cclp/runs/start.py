@@ -118,7 +118,7 @@ def train(
     check_settings(config.method, config.method_settings)  # before data are fetched
     fabric = _fabric(config)
     begun = _begun_before(out, config) if fabric.is_global_zero else None
-    with launched(fabric):
+    with launched(fabric, report.warn):
         begun = fabric.broadcast(begun)
         if begun is not None:
             return _resume(
@@ -194,7 +194,7 @@ def resume(
     if pseudo_label_features is not None:
         config = replace(config, pseudo_label_features=str(pseudo_label_features))
     fabric = _fabric(config)
-    with launched(fabric):
+    with launched(fabric, report.warn):
         return _resume(fabric, out, about, config, report, should_stop, data_dir, features)
 
 

@@ -11,7 +11,7 @@ import torch
 
 import cclp
 from cclp.training.amx import avoid_broken_amx
-from cclp.training.processes import PATIENCE, launched_here
+from cclp.training.processes import RENDEZVOUS, launched_here
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -91,7 +91,7 @@ def make_fabric(
         num_nodes=devices // here,
         strategy="auto"
         if devices == 1
-        else DDPStrategy(timeout=PATIENCE, find_unused_parameters=unused),
+        else DDPStrategy(timeout=RENDEZVOUS, find_unused_parameters=unused),
         precision=fabric_precision(precision, device),
     )
 

@@ -6,6 +6,7 @@ before a training begins.
 
 import logging
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from cclp.checks import check_integer
+from cclp.training.family import PARENT, end_with_parent, watch
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -20,13 +22,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = timedelta(hours=2)  # while process 0 fetches data or propagates labels
+RENDEZVOUS = timedelta(minutes=5)  # until all processes have met
+PATIENCE = timedelta(hours=2)  # from then on: process 0 may fetch data or propagate labels
 _SECONDS_TO_END = 10.0
-_SET_BY_FABRIC = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
+_SET_BY_FABRIC = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", PARENT)
 
 
 class WorkerDied(RuntimeError):  # noqa: N818 - it says what has happened
-    """Another process of the training has ended early."""
+    """Another process of the training has ended early, or does not answer."""
 
 
 def launched_world_size() -> int | None:
@@ -97,17 +100,29 @@ def check_launched(devices: int) -> None:
 
 
 @contextmanager
-def launched(fabric: "Fabric") -> Iterator[None]:
+def launched(fabric: "Fabric", warn: Callable[[str], None] = lambda text: None) -> Iterator[None]:
     """Launch the other processes, unless torchrun has; within, all of them run. They end together.
 
+    Args:
+        fabric: with the number of processes.
+        warn: called with a sentence if one of them is stopped.
+
     Raises:
-        WorkerDied: if another process has ended, which this one learns from the broken connection.
+        WorkerDied: if another process has ended, which this one learns from the broken connection,
+            or does not answer in time.
     """
     for name in ("distributed", "rank_zero"):  # messages that list the processes
         logging.getLogger(f"lightning_fabric.utilities.{name}").setLevel(logging.WARNING)
     before = {name: os.environ.get(name) for name in _SET_BY_FABRIC}
+    if not end_with_parent():
+        raise WorkerDied("the process that launched this one has ended")
+    if fabric.world_size > 1 and launched_world_size() is None:
+        os.environ[PARENT] = str(os.getpid())
     try:
         fabric.launch()
+        if fabric.world_size > 1:
+            _be_patient()
+        watch(getattr(fabric.strategy.launcher, "procs", []), warn)
         yield
     except RuntimeError as error:
         children = _take_children(fabric)
@@ -118,10 +133,7 @@ def launched(fabric: "Fabric") -> Iterator[None]:
             with suppress(Exception):
                 child.wait(_SECONDS_TO_END)
         _kill(children)
-        first = str(error).strip().partition("\n")[0]
-        raise WorkerDied(
-            f"another process of this training has ended; its own message may be above ({first})"
-        ) from None
+        raise WorkerDied(_what_happened(error)) from None
     except BaseException:
         _kill(_take_children(fabric))
         raise
@@ -155,6 +167,20 @@ def _is_broken_connection(error: RuntimeError) -> bool:
     import torch.distributed as dist
 
     return isinstance(error, dist.DistError) or "gloo" in str(error)
+
+
+def _what_happened(error: RuntimeError) -> str:
+    first = str(error).strip().partition("\n")[0]
+    if re.search(r"tim(ed|e) ?out", first, re.IGNORECASE):
+        return f"another process of this training does not answer: it hangs or is stopped ({first})"
+    return f"another process of this training has ended; its own message may be above ({first})"
+
+
+def _be_patient() -> None:
+    """From now on, processes that have met wait longer for each other."""
+    from torch.distributed.distributed_c10d import _set_pg_timeout
+
+    _set_pg_timeout(PATIENCE)
 
 
 def local_rank_zero_first(fabric: "Fabric", work: Callable[[], T]) -> T:
