@@ -144,6 +144,43 @@ def test_a_configuration_that_changed_is_refused(forks: Forks, tmp_path: Path) -
     refused(forks.run(*go(out)), "config.json has changed since checkpoint")
 
 
+def test_metrics_that_changed_are_refused(forks: Forks, whole: Path, tmp_path: Path) -> None:
+    out = half(forks, tmp_path / "run")
+    path = out / "metrics.jsonl"
+    content = path.read_bytes()
+    lines = content.splitlines(keepends=True)
+    for changed in (content.replace(b"0.", b"1.", 1), b"".join(lines[1:]), b"damaged\n", None):
+        assert changed != content
+        if changed is None:
+            path.unlink()
+        else:
+            path.write_bytes(changed)
+        refused(forks.run(*go(out)), "metrics.jsonl has changed since checkpoint", "restore it")
+    path.write_bytes(content + lines[-1][:9])  # a crash
+    assert forks.run(*go(out)).code == 0
+    assert_same_run(out, whole)
+
+
+def test_a_configuration_that_changed_before_the_first_checkpoint_is_told(
+    forks: Forks, tmp_path: Path
+) -> None:
+    out = half(forks, tmp_path / "run")
+    shutil.rmtree(out / "checkpoint")
+    config, changed = out / "config.json", "config.json was changed since the run began"
+    text = config.read_text()
+    short = text.replace('"max_steps": 100', '"max_steps": 2')
+    assert short != text
+    config.write_text(short)
+    ended = forks.run(*go(out))
+    assert ended.code == 0
+    assert changed in ended.said
+    again = half(forks, tmp_path / "again")
+    shutil.rmtree(again / "checkpoint")
+    ended = forks.run(*go(again))
+    assert ended.code == 0
+    assert changed not in ended.said
+
+
 def test_folders_that_cannot_be_written_to(forks: Forks, whole: Path, tmp_path: Path) -> None:
     out, closed = half(forks, tmp_path / "run"), tmp_path / "closed"
     closed.mkdir()

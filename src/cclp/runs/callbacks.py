@@ -182,6 +182,7 @@ class WriteCheckpoints(Callback):
             if trainer.pseudo_labels is not None and used:
                 tensors["pseudo_labels"] = torch.from_numpy(trainer.pseudo_labels)
         info |= {"network": trainer.objective.network_name, "config": self.config_digest}
+        info["metrics"] = self.metrics.digest
         self.metrics.sync()
         save_checkpoint(self.out / "checkpoint", Checkpoint(trainer.done, tensors, info))
         self.saved, self.saved_at = trainer.done, time.monotonic()

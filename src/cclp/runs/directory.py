@@ -29,11 +29,34 @@ class Metrics:
 
     def __init__(self, path: Path) -> None:
         self.folder, self.name = Directory(path.parent), path.name
+        self._count([])
 
     def add(self, line: dict[str, float]) -> None:
         """Append a line; what is not finite, which JSON cannot say, becomes null."""
         plain = {name: value if math.isfinite(value) else None for name, value in line.items()}
-        self.folder.append(self.name, (json.dumps(plain) + "\n").encode())
+        content = (json.dumps(plain) + "\n").encode()
+        self.folder.append(self.name, content)
+        self._lines += 1
+        self._sha256.update(content)
+
+    @property
+    def digest(self) -> dict[str, Any]:
+        """Number and SHA-256 of the lines, for a checkpoint."""
+        return {"lines": self._lines, "sha256": self._sha256.hexdigest()}
+
+    def check(self, step: int, expected: dict[str, Any]) -> None:
+        """Make sure that the lines up to a checkpoint's step are those it was written after.
+
+        Raises:
+            ValueError: if one was changed or is missing.
+        """
+        self._count(self._lines_until(step))
+        if self.digest != expected:
+            raise ValueError(
+                f"{self.folder.path / self.name} has changed since checkpoint {step} was written "
+                f"({self._lines} lines until then, expected {expected.get('lines')}): restore it, "
+                f"or remove {self.folder.path / 'checkpoint'} to begin again at step 0"
+            )
 
     def sync(self) -> None:
         """To the disk, so that a checkpoint never outlives the lines before it."""
@@ -42,16 +65,22 @@ class Metrics:
 
     def forget_after(self, step: int) -> None:
         """Drop lines of steps that will be done again, and what a crash left half-written."""
-        if not self.folder.has(self.name):
-            return
-        kept = []
-        for line in self.folder.read_bytes(self.name).splitlines(keepends=True):
-            try:
-                if parse_json(line)["step"] <= step and line.endswith(b"\n"):
-                    kept.append(line)
-            except DAMAGE:
-                continue
-        self.folder.write_bytes(self.name, b"".join(kept))
+        kept = self._lines_until(step)
+        if self.folder.has(self.name):
+            self.folder.write_bytes(self.name, b"".join(kept))
+        self._count(kept)
+
+    def _count(self, lines: list[bytes]) -> None:
+        self._lines, self._sha256 = len(lines), hashlib.sha256(b"".join(lines))
+
+    def _lines_until(self, step: int) -> list[bytes]:
+        found = []
+        with suppress(FileNotFoundError):
+            for line in self.folder.read_bytes(self.name).splitlines(keepends=True):
+                with suppress(*DAMAGE):
+                    if parse_json(line)["step"] <= step and line.endswith(b"\n"):
+                        found.append(line)
+        return found
 
 
 def create(out: Path, about: dict[str, Any]) -> None:

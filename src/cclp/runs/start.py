@@ -25,12 +25,12 @@ from cclp.data.dataset import Dataset, InputSpec
 from cclp.files import DAMAGE
 from cclp.methods import check_settings, method_parts
 from cclp.progress import Reporter
-from cclp.runs.checkpoint import load_checkpoint
+from cclp.runs.checkpoint import Checkpoint, load_checkpoint
 from cclp.runs.data import load_data, with_held_out
-from cclp.runs.directory import check_new, create, locked
+from cclp.runs.directory import Metrics, check_new, create, locked
 from cclp.runs.record import read_config, read_json, read_result, read_verdict
 from cclp.runs.run import Run
-from cclp.runs.trust import check_config, confirm_features, confirm_training, signed
+from cclp.runs.trust import check_config, confirm_features, confirm_training, is_own, signed
 from cclp.runs.upgrade import is_old
 from cclp.training.config import Config
 from cclp.training.machine import (
@@ -230,15 +230,31 @@ def _resume(
             "from that of a run in one go; nothing to do."
         )
     with _lock(fabric, out), own_randomness():
-        saved = load_checkpoint(out / "checkpoint", report.warn) if first else None
-        if saved is not None:
-            check_config(out, saved.step, saved.info)
-        checkpoint = fabric.broadcast(saved)
+        checkpoint = fabric.broadcast(_checkpoint_of(out, report) if first else None)
         verdict = read_verdict(out)
         run = Run(fabric, out, with_held_out(config, data), data, report, checkpoint, verdict)
         run.check_recorded(about)
         run.check_same_everywhere()
         return run.fit(should_stop)
+
+
+def _checkpoint_of(out: Path, report: Reporter) -> Checkpoint | None:
+    """The newest, if there is one, and if ``config.json`` and ``metrics.jsonl`` belong to it.
+
+    Before the first, only the user's signature can tell that ``config.json`` was changed. It is
+    missing too if another user or another machine has begun the run: that is said, not refused.
+    """
+    saved = load_checkpoint(out / "checkpoint", report.warn)
+    if saved is not None:
+        check_config(out, saved.step, saved.info)
+        if "metrics" in saved.info:  # not in early versions
+            Metrics(out / "metrics.jsonl").check(saved.step, saved.info["metrics"])
+    elif not is_own(out):
+        report.warn(
+            f"{out / 'config.json'} was changed since the run began, or you did not begin it here: "
+            "the run starts at step 0 with what it says now."
+        )
+    return saved
 
 
 def _fabric(config: Config) -> "Fabric":
