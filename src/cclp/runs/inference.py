@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from cclp.checks import refuse_options
 from cclp.data.dataset import Dataset, InputSpec
@@ -17,6 +15,7 @@ from cclp.data.normalize import ZScore
 from cclp.data.splits import Source
 from cclp.data.user.load import read_samples
 from cclp.nets.registry import make_net
+from cclp.nets.sizes import compare_sizes
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import does_not_fit, load_checkpoint
 from cclp.runs.data import load_data, split_data
@@ -136,32 +135,14 @@ def open_run(out: Path, net: str | None = None, report: Reporter | None = None) 
     return Trained(config, spec, fingerprint, fabric, objective, temperature)
 
 
-class _WithoutValues(TorchFunctionMode):
-    """Leaves out what initialises weights: of tensors that are sizes alone, that takes seconds."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> object:
-        if func in (Tensor.uniform_, Tensor.normal_):
-            return args[0]
-        return func(*args, **(kwargs or {}))
-
-
 def check_sizes(net: str, spec: InputSpec, tensors: Mapping[str, Tensor]) -> None:
     """Make sure that a network is as large as its weights are, before its memory is taken.
 
     Raises:
         RuntimeError: if not.
     """
-    if is_user_code(net):
-        return
-    with torch.device("meta"), _WithoutValues():
-        expected = make_net(net, spec.shape, spec.num_classes).state_dict()
-    for name, tensor in tensors.items():
-        if name in expected and expected[name].shape != tensor.shape:
-            raise RuntimeError(
-                f"{name} must be of shape {tuple(expected[name].shape)}, got {tuple(tensor.shape)}"
-            )
+    if not is_user_code(net):
+        compare_sizes(lambda: make_net(net, spec.shape, spec.num_classes), tensors)
 
 
 def evaluate(
