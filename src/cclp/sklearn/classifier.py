@@ -1,13 +1,15 @@
 """``CCLPClassifier``: the trainer as a scikit-learn estimator, in memory."""
 
 from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from cclp.checks import check_choice
 from cclp.data.splits import Split
@@ -18,10 +20,12 @@ from cclp.data.weights import (
     class_shares,
     label_weights,
 )
+from cclp.files import read_bytes, write_bytes
 from cclp.progress import Reporter, make_reporter
 from cclp.selection.problem import Candidate, Problem
 from cclp.sklearn.base import FLOATS
 from cclp.sklearn.parameters import (
+    MakeNet,
     build_net,
     estimator_recipe,
     make_split,
@@ -339,7 +343,60 @@ class CCLPClassifier(Predictor):
             self._train(problem, trainer, candidate.title)
         self.classes_, self._offset, self._shape = classes, offset, shape
         self.method_ = candidate.name
+        self._net = "linear" if candidate.recipe.net == "linear" else self.net
         return self
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted estimator to a file, from which `load` runs no code.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Of the file, as "model.safetensors"; one that exists is not overwritten.
+        """
+        from cclp.sklearn.saved import from_bytes, own_code, to_bytes  # loads safetensors
+
+        check_is_fitted(self)
+        content = to_bytes(self)
+        from_bytes(type(self), content, own_code(self.get_params(deep=False)))  # or raise now
+        try:
+            write_bytes(Path(path), content, new=True)
+        except FileExistsError:
+            raise ValueError(f"{path} exists and is never overwritten: choose another") from None
+
+    @classmethod
+    def load(
+        cls, path: str | PathLike[str], *, net: MakeNet | None = None, method: str | None = None
+    ) -> Self:
+        """The estimator that `save` has written: it predicts the same, bit for bit.
+
+        Nothing in the file is run, whoever has made it. Lists among its parameters become tuples.
+        What a method has learned besides the network is not saved, and `warm_start` needs that.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Of the file.
+
+        net : callable, default=None
+            What the estimator had as `net`, if that was a function: the file does not hold it.
+
+        method : str, default=None
+            What it had as `method`, if that named code of your own.
+
+        Returns
+        -------
+        model : CCLPClassifier
+            The fitted estimator.
+        """
+        from cclp.sklearn.saved import LARGEST_FILE, from_bytes
+
+        own = {"net": net, "method": method}
+        try:
+            content = read_bytes(Path(path), LARGEST_FILE)
+            return from_bytes(cls, content, {n: v for n, v in own.items() if v is not None})
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be used: {error}") from None
 
     def _problem(
         self,
