@@ -34,9 +34,10 @@ docs: $(VENV)/installed
 	$(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html; with search: python3 -m http.server -d build/site"
 
-# A source archive and a wheel, in dist/.
+# A source archive and a wheel, in dist/, and what the wheel needs, as CycloneDX.
 dist: $(VENV)/installed
 	$(BIN)/hatchling build
+	$(BIN)/python -m tools.sbom "$$(ls -t dist/*.whl | head -n 1)"
 
 # Some minutes: 10,000 damaged files of each kind. make test reads 300 of each.
 fuzz: $(VENV)/installed

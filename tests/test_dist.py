@@ -1,9 +1,12 @@
 """What is released works without the repository."""
 
+import hashlib
+import json
 import os
 import sys
 import tarfile
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -60,3 +63,35 @@ def test_the_source_archive_holds_what_the_tests_need(built: Path) -> None:
         assert needed in names
     assert any(name.startswith("results/") for name in names)
     assert {str(p.relative_to(ROOT)) for p in (ROOT / "tests").glob("*.py")} <= names
+
+
+def test_the_bill_of_materials_names_what_the_wheel_needs(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    children.run([sys.executable, "-m", "tools.sbom", str(wheel)], cwd=ROOT, check=True)
+    bill = json.loads((built / f"cclp-{cclp.__version__}.cdx.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+
+    package = bill["metadata"]["component"]
+    assert (package["name"], package["version"]) == ("cclp", cclp.__version__)
+    assert package["licenses"] == [{"expression": "MIT"}]
+    assert package["hashes"][0]["content"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
+
+    parts = {part["name"]: part for part in bill["components"]}
+    scopes = {name: part["scope"] for name, part in parts.items()}
+    assert {"torch", "numpy", "safetensors", "sympy"} <= {
+        n for n, s in scopes.items() if s == "required"
+    }
+    assert {"starlette", "faiss-cpu", "pyarrow", "timm"} <= {
+        n for n, s in scopes.items() if s == "optional"
+    }
+    assert scopes.keys().isdisjoint({"cclp", "pytest", "ruff", "mypy"})
+    assert parts["pillow"]["version"] == version("pillow")
+    assert parts["pillow"]["purl"] == f"pkg:pypi/pillow@{version('pillow')}"
+    assert parts["pillow"]["licenses"]
+
+    references = [package["bom-ref"], *(part["bom-ref"] for part in parts.values())]
+    needs = {row["ref"]: set(row["dependsOn"]) for row in bill["dependencies"]}
+    assert list(needs) == references
+    assert len(needs) == len(references)
+    assert set().union(*needs.values()) == set(references[1:])
+    assert parts["mpmath"]["bom-ref"] in needs[parts["sympy"]["bom-ref"]]
