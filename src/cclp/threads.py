@@ -2,8 +2,8 @@
 
 A thread of libgomp, the runtime of torch on Linux, spins for milliseconds while it waits for the
 others. On a machine that does something else too, it takes the core from the thread it waits for,
-and training crawls. If it slept at once (OMP_WAIT_POLICY=PASSIVE), small steps would be slower by
-half on a quiet machine, as waking takes time too: it spins for less.
+and training crawls. If it slept at once (OMP_WAIT_POLICY=PASSIVE), small steps would be slower on a
+quiet machine, as waking takes time too: it spins for less.
 """
 
 import math
