@@ -14,7 +14,7 @@ SMALL = 2**30  # bytes in memory that any file may come to
 RATIO = 100  # bytes in memory for each byte of a larger file
 _UNKNOWN = 2**33  # bytes that are taken to be free where the system does not say
 _SHARE = 0.9  # of the free memory
-_STEP = 2**26  # bytes that are taken between two looks at the free memory
+_STEP = 2**26  # bytes that are taken in small parts between two looks at the free memory
 _ALWAYS = 2**20  # bytes that are not worth a look
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -48,8 +48,8 @@ class Budget:
         before, self.taken = self.taken, self.taken + size
         if self.taken > self.limit:
             raise ValueError(f"{what} unpacks to more than {self.limit:,} bytes")
-        if self.taken // _STEP > before // _STEP:
-            check_room(max(size, _STEP), what)
+        many_small = size <= _ALWAYS and self.taken // _STEP > before // _STEP
+        check_room(_STEP if many_small else size, what)
 
 
 def check_room(size: int, what: str = "it") -> None:
