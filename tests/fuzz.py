@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from pyarrow import parquet
 
+from cclp.data.dataset import InputSpec
 from cclp.data.npz import read_npz
 from cclp.data.published.formats import parse_cifar, parse_idx, parse_svhn
 from cclp.data.unpack import read_content
@@ -46,8 +47,7 @@ from cclp.pseudo_labels.features import read_features
 from cclp.report.experiment import make_experiment_page
 from cclp.report.page import make_report
 from cclp.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from cclp.runs.inference import open_run
-from cclp.runs.record import read_config, read_metrics
+from cclp.runs.record import damage_named, read_config, read_metrics
 from cclp.runs.start import train
 from cclp.training.machine import environment
 from tests.fuzz_structure import restructure
@@ -199,10 +199,11 @@ def _of_a_run(out: Path) -> dict[str, Target]:
     train(replace(config, recipe=replace(config.recipe, unlabeled_batch=4)), out)
 
     def resumable() -> None:
-        read_config(out)
+        about, _ = read_config(out)
         make_report([out])
         RunView(out).summary()
-        open_run(out)
+        with damage_named(out / "config.json"):
+            InputSpec.from_json(about["data"])
 
     def metrics() -> None:
         read_metrics(out)

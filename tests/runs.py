@@ -170,3 +170,15 @@ def own_table(path: Path, rows: int = 60) -> None:
         colour = ("red", "blue")[kind] if number % 5 else "green"
         lines.append(f"{amount},{colour},{('no', 'yes')[kind] if number % 6 < 2 else ''}")
     path.write_text("\n".join(lines) + "\n")
+
+
+def rewrite_config(run: Path, content: dict[str, Any]) -> None:
+    """Another ``config.json``, of which the checkpoint knows."""
+    from cclp.runs.checkpoint import load_checkpoint, save_checkpoint
+    from cclp.runs.directory import digest_of_config
+
+    (run / "config.json").write_text(json.dumps(content))
+    saved = load_checkpoint(run / "checkpoint", print)
+    assert saved is not None
+    info = {**saved.info, "config": digest_of_config(run)}
+    save_checkpoint(run / "checkpoint", saved._replace(info=info))

@@ -25,7 +25,7 @@ from cclp.training.evaluation import run_net
 from cclp.training.recipe import make_recipe
 from tests.command_line import call
 from tests.records import make_verdict, write_verdict
-from tests.runs import own_table, tiny_config, write_mnist
+from tests.runs import own_table, rewrite_config, tiny_config, write_mnist
 
 OWN_NET = """
 from torch import nn
@@ -201,7 +201,7 @@ def test_a_stranger_learns_no_path_of_this_machine(tmp_path: Path) -> None:
     content["config"]["pseudo_label_features"] = str(tmp_path / "f.npy")
     content["config"]["settings"] = {f"{tmp_path}/way.py:Way": {"weight": 1}}
     content["config"]["method"] = f"{tmp_path}/way.py:Way+graph_pseudo_label"
-    (run / "config.json").write_text(json.dumps(content))
+    rewrite_config(run, content)
     card = export(run, tmp_path / "out", "safetensors", net)
     for file in ("config.json", "README.md"):
         assert str(tmp_path) not in (tmp_path / "out" / file).read_text()
@@ -233,11 +233,11 @@ def test_labels_of_a_run_that_did_not_record_them(digits: Path, tmp_path: Path) 
     old = shutil.copytree(digits, tmp_path / "old")
     content = json.loads((old / "config.json").read_text())
     content["labels_per_class"][0] = -1
-    (old / "config.json").write_text(json.dumps(content))
+    rewrite_config(old, content)
     with pytest.raises(ValueError, match=r"config\.json is damaged: labels_per_class .*-1"):
         export(old, tmp_path / "out", "safetensors")
     del content["labels_per_class"]
-    (old / "config.json").write_text(json.dumps(content))
+    rewrite_config(old, content)
     card = export(old, tmp_path / "out", "safetensors")
     assert card["labels_per_class"] is None
     assert "| Labels | 30 |" in model_card(card)

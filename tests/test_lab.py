@@ -176,7 +176,7 @@ def _scene(**changes: Any) -> dict[str, Any]:
 
 WRONG: list[tuple[object, str]] = [
     (b"{", "Expecting property name"),
-    (b"\xff", "decode"),
+    (b"\xff", "not text in UTF-8"),
     ([], "request must be an object, got list"),
     ({"scene": _scene(), "other": 1}, "request has diagnose, edges_of, scene, skip, got 'other'"),
     ({"scene": {}}, "scene has no 'classifier'"),
@@ -186,7 +186,7 @@ WRONG: list[tuple[object, str]] = [
     ({"scene": _scene(points=[[0, "0"]] * 6)}, "points must be a number, got str"),
     ({"scene": _scene(points=[[0, math.nan]] * 6)}, "points must be finite, got nan"),
     ({"scene": _scene(points=[[0, 1e9]] * 6)}, "points must be at most 10000"),
-    ({"scene": _scene(points=[[0, 10**400]] * 6)}, "too large"),
+    ({"scene": _scene(points=[[0, 10**400]] * 6)}, "number of 401 digits"),
     ({"scene": _scene(truth=[0])}, "truth must be 6, got 1"),
     ({"scene": _scene(labels=[2] * 6)}, "labels must be at most 1, got 2"),
     ({"scene": _scene(labels=[0.5] * 6)}, "labels must be an integer, got float"),

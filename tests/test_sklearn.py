@@ -218,7 +218,7 @@ def test_pseudo_labels_by_method(fitted: CCLPClassifier) -> None:
     """The default has them; "cclp" is the paper's method alone."""
     X, y, truth = some()
     assert fitted.get_params()["method"] == "cclp+graph_pseudo_label"
-    expected = {"supervised_warmup": 0.0, "correct": 12, "tested": 12}
+    expected = {"supervised_warmup": 0.0, "correct": 12, "tested": 12, "shares": None}
     teachers = decision(fitted)["teachers"]
     assert decision(fitted) == {"pseudo_labels": "used", "teachers": teachers, **expected}
     assert teachers["graph"] > 0.5
