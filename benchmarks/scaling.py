@@ -96,6 +96,8 @@ def process(rank: int, world: int, folder: str, samples: tuple[int, ...], turns:
         )
     if rank == 0:
         write_json(Path(folder, "rows.json"), rows)
+    dist.barrier()
+    dist.destroy_process_group()  # gloo's threads abort a process that ends with them
 
 
 def measure(

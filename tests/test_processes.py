@@ -287,6 +287,30 @@ def test_no_process_outlives_the_one_that_launched_it(tmp_path: Path, when: str)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "launched\n"), done.stderr
 
 
+LEAVES = """
+import atexit
+from pathlib import Path
+
+import torch.distributed as dist
+
+atexit.register(lambda: print("still a process group:", dist.is_initialized(), flush=True))
+
+from cclp.runs.start import train
+from tests.runs import tiny_config
+
+train(tiny_config(devices=2), Path("run"))
+print("trained in a process group:", dist.is_initialized(), flush=True)
+"""
+
+
+def test_a_process_leaves_its_group_before_it_ends(tmp_path: Path) -> None:
+    (tmp_path / "leaves.py").write_text(LEAVES)  # else gloo's threads abort it now and then
+    done = run("leaves", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    both = "trained in a process group: True\n", "still a process group: False\n"
+    assert [done.stdout.count(line) for line in both] == [2, 2], done.stdout
+
+
 @pytest.mark.parametrize("system", ["linux", "darwin"])
 def test_children_end_with_their_parent(tmp_path: Path, system: str) -> None:
     child = (
