@@ -225,6 +225,8 @@ def test_a_shorter_training_is_chosen_where_the_error_rises_again(
     assert chosen.verdict.row(chosen.candidate.name).title.endswith(", 75 steps")
     shortest = replace(recipe, max_steps=40)
     assert f"{METHOD}, short" not in [c.name for c in candidates(shortest, 160, False, {})]
+    images = [c.name for c in candidates(recipe, 160, True, {})]
+    assert images == [METHOD, f"{METHOD}, short", "supervised"]
 
 
 def test_logistic_regression_with_weights_is_judged_by_the_net() -> None:

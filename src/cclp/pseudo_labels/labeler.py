@@ -74,13 +74,13 @@ class Labeler:
         if self.split.all_labeled:
             known = self._whole(np.eye(self.num_classes, dtype=np.float32)[self.y[self._seen]])
             return Start(known, Decision("known"))
-        labels = self.graph.propagate()
+        labels = self._propagated
         self._warn_of_shares()
         accuracy = self.graph.leave_one_out()
         per_class = len(self.split.labeled) / self.num_classes
         test: dict[str, Any] = {"shares": self._estimated_shares()}
         if self.committee:
-            labels, accuracy, test["teachers"] = self._vote(labels)
+            labels, accuracy, test["teachers"] = self._vote
         labels = self._whole(labels)
         test |= {"correct": accuracy.correct, "tested": accuracy.tested}
         guessed = f"Guessed classes of unlabeled samples (pseudo-labels) by the {self.what}"
@@ -121,13 +121,20 @@ class Labeler:
                 "out, and they are estimated."
             )
 
-    def _vote(self, labels: Labels) -> "Vote":
+    @cached_property
+    def _propagated(self) -> Labels:
+        """The graph's labels of the samples that are seen."""
+        return self.graph.propagate()
+
+    @cached_property
+    def _vote(self) -> "Vote":
+        """Of the committee: it is the same for every schedule."""
         from cclp.pseudo_labels.committee import vote  # loads much of scikit-learn
 
-        neighbours, seen = self.graph.neighbours, self._seen
+        graph, neighbours, seen = self.graph, self.graph.neighbours, self._seen
         x, points = self.x[seen].reshape(len(seen), -1), neighbours.points[neighbours.place]
         return vote(
-            labels, self.graph.left_out, x, points, self.graph.y, self.graph.shares, self.report
+            self._propagated, graph.left_out, x, points, graph.y, graph.shares, self.report
         )
 
     def refresh(self, predictions: NDArray[np.floating]) -> Labels:

@@ -66,8 +66,6 @@ def candidates(
         Candidate(method, _title(method), method, recipe, settings),
         Candidate("supervised", "the same net, labels only", "supervised", recipe, {}),
     ]
-    if images or recipe.net != "mlp":
-        return found
     steps = recipe.max_steps // SHORTER
     if steps >= FEWEST_STEPS:  # where the error rises again
         title = f"{_title(method)}, {steps} steps"
@@ -75,6 +73,8 @@ def candidates(
             f"{method}, short", title, method, replace(recipe, max_steps=steps), settings
         )
         found.insert(1, shorter)
+    if images or recipe.net != "mlp":
+        return found
     simple = linear(recipe, num_labels)
     graph = {k: v for k, v in settings.items() if k == "graph_pseudo_label"}
     return [
