@@ -8,7 +8,14 @@ import torch
 from torch import Tensor, nn
 
 import cclp
-from cclp.methods import METHODS, check_methods, file_name, make_methods, method_parts
+from cclp.methods import (
+    METHODS,
+    check_methods,
+    file_name,
+    make_methods,
+    method_parts,
+    required_net,
+)
 from cclp.methods.base import Method, Step, kept_statistics, ramp_up
 from cclp.methods.entropy import Entropy
 from cclp.methods.fixmatch import FixMatch
@@ -19,10 +26,13 @@ from cclp.methods.pi_model import PiModel
 from cclp.methods.pseudo_label import PseudoLabel
 from cclp.methods.vat import VAT, divergence
 from cclp.nets import Net, mlp
+from cclp.nets.registry import make_net
 from cclp.training.objective import Objective
+from tests.inputs import vector_inputs
 
 PEERS = [name for name in METHODS if name not in ("supervised", "cclp")]
 ON_EMBEDDINGS = ("lba",)  # they leave the classifier alone
+FROM_LABELED: dict[str, tuple[str, ...]] = {}  # terms that need no unlabeled samples
 
 
 def quiet_net(features: nn.Module, classes: int = 2, size: int = 2) -> Net:
@@ -109,7 +119,7 @@ def test_mean_teacher_by_hand() -> None:
     first = nn.Parameter(torch.eye(2))
     net.features.weight = first  # the only one
     method = MeanTeacher(2, weight=1, decay=0.75)
-    method.attach(net)
+    method.attach(net, vector_inputs(2), 2)
     assert value(method, make_step(net, X)) == 0  # the teacher begins as the student
     with torch.no_grad():
         first.copy_(torch.eye(2).flip(0))
@@ -125,7 +135,7 @@ def test_the_teacher_averages_over_a_fiftieth_of_the_training() -> None:
     net = quiet_net(nn.Linear(2, 2, bias=False))
     net.features.weight = nn.Parameter(torch.eye(2))
     method = MeanTeacher(2)
-    method.attach(net)
+    method.attach(net, vector_inputs(2), 2)
     expected = torch.eye(2)
     for step in range(8):
         method(make_step(net, X)._replace(max_steps=200))  # decay 1 − 1/4
@@ -266,13 +276,19 @@ def test_health_looks_at_the_graph_the_loss_uses(settings: dict[str, Any]) -> No
 def digits_step(method: str, *, unlabeled: bool = True) -> tuple[Objective, dict[str, Tensor]]:
     torch.manual_seed(0)
     settings: dict[str, Any] = {"pseudo_label": {"threshold": 0.0}, "fixmatch": {"threshold": 0.0}}
-    objective = Objective(
-        nn.Identity(), mlp(16, 4, hidden_sizes=[8]), make_methods(method, 4, settings)
-    )
     x = torch.randn(60, 16)
+    objective = Objective(
+        nn.Identity(),
+        make_net(required_net(method) or "mlp", (16,), 4),
+        make_methods(method, 4, settings),
+    )
+    objective.attach(vector_inputs(16), 60)
+    rows = torch.arange(20, 60) if unlabeled else None
     y = torch.arange(20) % 4
     pseudo_labels = torch.eye(4)[torch.arange(40) % 4] if unlabeled else None
-    terms, _, _ = objective(x[:20], y, x[20:] if unlabeled else None, 0.5, 10, pseudo_labels, 0.5)
+    x_unlabeled = x[20:] if unlabeled else None
+    torch.manual_seed(1)  # whatever networks a method has drawn
+    terms, _, _ = objective(x[:20], y, x_unlabeled, 0.5, 10, pseudo_labels, 0.5, unlabeled=rows)
     return objective, terms
 
 
@@ -293,14 +309,14 @@ def test_gradients_are_where_they_should_be(name: str) -> None:
             assert parameter.grad is not None
             assert parameter.grad.norm() > 0
     for method in objective.methods:
-        for parameter in method.parameters():
-            assert parameter.grad is None  # a teacher is not trained
+        for parameter in method.parameters():  # a teacher is not trained, a generator is
+            assert (parameter.grad is not None) == parameter.requires_grad
 
 
 @pytest.mark.parametrize("name", PEERS)
 def test_without_unlabeled_samples_there_is_no_term(name: str) -> None:
     _, terms = digits_step(name, unlabeled=False)
-    assert set(terms) == {"cross_entropy"}
+    assert set(terms) == {"cross_entropy", *FROM_LABELED.get(name, ())}
 
 
 @pytest.mark.parametrize("name", PEERS)

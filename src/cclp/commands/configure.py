@@ -8,7 +8,7 @@ from cclp.checks import refuse_options
 from cclp.data.load import find_kind
 from cclp.data.published.catalog import CATALOG
 from cclp.data.user.features import absolute_name
-from cclp.methods import method_parts
+from cclp.methods import method_parts, required_net
 from cclp.training.config import Config
 from cclp.training.recipe import Recipe, Setting, Settings, make_recipe
 from cclp.user_code import is_user_code
@@ -79,6 +79,8 @@ def make_config(
     if "graph_pseudo_label" not in parts:
         unused = {"pseudo_label_features": pseudo_label_features}
         refuse_options(unused, f"has no effect with --method {method}")
+    if required_net(method) is not None:
+        refuse_options({"net": net}, f"has no effect with --method {method}: it has its own")
     if chain_steps is not None:
         settings += (("cclp", "chain_steps", chain_steps),)
     try:

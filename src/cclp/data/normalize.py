@@ -62,6 +62,22 @@ class ZScore(nn.Module):
         return (x.float() - self.mean) * self.scale
 
 
+def value_range(x: NDArray[Any], index: Indices) -> tuple[float, float]:
+    """Smallest and largest value that images may have; 0 and 0 for vectors.
+
+    Args:
+        x: samples, (N, …).
+        index: of those that may be looked at.
+    """
+    if x.ndim != 4:
+        return 0.0, 0.0
+    if x.dtype == np.uint8:
+        return 0.0, 255.0
+    ends = [(float(chunk.min()), float(chunk.max())) for chunk in _chunks(x, index)]
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    return (low, high) if high > low else (low, low + 1)
+
+
 def are_of_one_unit(deviations: NDArray[Any]) -> bool:
     """Whether features of these standard deviations are of one unit (pixels, embeddings, places).
 

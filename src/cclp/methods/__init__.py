@@ -20,7 +20,10 @@ METHODS = {
     "mean_teacher": "cclp.methods.mean_teacher:MeanTeacher",
     "vat": "cclp.methods.vat:VAT",
     "fixmatch": "cclp.methods.fixmatch:FixMatch",
+    "improved_gan": "cclp.methods.improved_gan:ImprovedGAN",
 }
+
+NETS: dict[str, str] = {}  # of methods that need a network of their own, by name in nets.registry
 
 
 def method_parts(name: str) -> list[str]:
@@ -43,6 +46,23 @@ def method_parts(name: str) -> list[str]:
         if parts.count(part) > 1:
             raise ValueError(f"method {name!r} has {part} twice")
     return [part for part in parts if part != "supervised"]
+
+
+def required_net(name: str) -> str | None:
+    """The network that a method needs, if it cannot take any.
+
+    Args:
+        name: see :func:`method_parts`.
+
+    Raises:
+        ValueError: if its parts need different ones.
+    """
+    needed = {NETS[part]: part for part in method_parts(name) if part in NETS}
+    if len(needed) > 1:
+        raise ValueError(
+            f"method {name!r} cannot be: {' and '.join(needed.values())} have networks of their own"
+        )
+    return next(iter(needed), None)
 
 
 def check_methods(names: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cclp.checks import check_function, check_number
-from cclp.methods.base import Method, Step, check_weight, ramp_up
+from cclp.methods.base import Inputs, Method, Step, average, check_weight, ramp_up
 from cclp.methods.pi_model import squared_difference
 from cclp.nets import Net
 
@@ -55,7 +55,7 @@ class MeanTeacher(Method):
         self.max_steps = 1
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
-    def attach(self, net: Net) -> None:
+    def attach(self, net: Net, inputs: Inputs, samples: int) -> None:
         self.teacher = deepcopy(net).requires_grad_(False)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
@@ -73,5 +73,4 @@ class MeanTeacher(Method):
         self.steps += 1
         steps = max(2, AVERAGED * self.max_steps)  # never the student itself
         share = 1 / steps if self.decay is None else 1 - self.decay
-        for mine, new in zip(self.teacher.parameters(), net.parameters(), strict=True):
-            mine.lerp_(new, max(share, 1 / (int(self.steps) + 1)))
+        average(self.teacher, net, max(share, 1 / (int(self.steps) + 1)))

@@ -133,9 +133,7 @@ class Labeler:
 
         graph, neighbours, seen = self.graph, self.graph.neighbours, self._seen
         x, points = self.x[seen].reshape(len(seen), -1), neighbours.points[neighbours.place]
-        return vote(
-            self._propagated, graph.left_out, x, points, graph.y, graph.shares, self.report
-        )
+        return vote(self._propagated, graph.left_out, x, points, graph.y, graph.shares, self.report)
 
     def refresh(self, predictions: NDArray[np.floating]) -> Labels:
         """New pseudo-labels: the classifier's predictions, smoothed over the graph.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.data.splits import Split
 from cclp.loss.graph import SIMILARITIES
-from cclp.methods import method_parts
+from cclp.methods import method_parts, required_net
 from cclp.nets import Net, mlp
 from cclp.nets.registry import call_net, make_net
 from cclp.training.recipe import VECTOR_BANDWIDTH, Recipe, Settings, usual_steps
@@ -64,6 +64,11 @@ def method_settings(
     check_choice("similarity", similarity, SIMILARITIES)
     check_integer("chain_steps", chain_steps, least=1)
     parts = method_parts(method)
+    if required_net(method) is not None:
+        raise ValueError(
+            f"method={method!r} has a network of its own, which the estimator cannot hold: use "
+            "cclp train"
+        )
     found: Settings = {name: {} for name in parts}
     if "cclp" in parts:
         found["cclp"] = {"chain_steps": chain_steps, "similarity": similarity}

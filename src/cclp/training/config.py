@@ -1,12 +1,12 @@
 """One run: the data, the labels, the method, the recipe, the seed. All of it is in config.json."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from cclp.checks import check_choice, check_integer
 from cclp.data.user.features import check_name
 from cclp.data.weights import check_class_prior, check_class_weight
-from cclp.methods import method_parts
+from cclp.methods import method_parts, required_net
 from cclp.training.recipe import Recipe, Settings, checked_settings
 
 Precision = Literal["auto", "bf16", "32"]
@@ -31,7 +31,7 @@ class Config:
 
     Attributes:
         data: name in the catalogue, or path of the user's own.
-        recipe: how to train.
+        recipe: how to train; its network is replaced by the method's own, if that has one.
         method: see :func:`cclp.methods.method_parts`; empty: the recipe's.
         num_labels: how many labeled samples, in equal shares of the classes; None: all there are.
         settings: of the methods, by method and name, where they are neither the recipe's nor the
@@ -106,6 +106,8 @@ class Config:
             object.__setattr__(self, name, tuple(names))
         object.__setattr__(self, "method", self.method or self.recipe.method)
         parts = method_parts(self.method)
+        net = required_net(self.method) or self.recipe.net
+        object.__setattr__(self, "recipe", replace(self.recipe, net=net))
         object.__setattr__(self, "settings", checked_settings(self.settings))
         for name in self.settings:
             if name not in parts:

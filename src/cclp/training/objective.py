@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from cclp.methods.anchors import Anchors
-from cclp.methods.base import Method, Step
+from cclp.methods.base import Inputs, Method, Step
 from cclp.nets.base import Net
 from cclp.training.recipe import Recipe
 
@@ -43,14 +43,17 @@ class Objective(nn.Module):
         self.methods = nn.ModuleList(methods)
         self.anchors: Anchors | None = None
         self.uses_unlabeled = any(method.uses_unlabeled for method in methods)
-        for method in methods:
-            method.attach(self.net)
+
+    def attach(self, inputs: Inputs, samples: int) -> None:
+        """Let the methods make what else they need: see :meth:`Method.attach`."""
+        for method in self._methods():
+            method.attach(self.net, inputs, samples)
 
     @property
     def network_name(self) -> str:
         """Of the module to evaluate and predict with: a method's teacher, else the trained net."""
-        for number, method in enumerate(self.methods):
-            if isinstance(method, Method) and method.evaluated is not None:
+        for number, method in enumerate(self._methods()):
+            if method.evaluated is not None:
                 return f"methods.{number}.{method.evaluated}"
         return "net"
 
@@ -61,9 +64,16 @@ class Objective(nn.Module):
 
     def after_step(self) -> None:
         """Tell the methods that the optimizer has changed the network."""
-        for method in self.methods:
-            assert isinstance(method, Method)
+        for method in self._methods():
             method.after_step(self.net)
+
+    def draw(self, count: int) -> Tensor | None:
+        """Samples of the first generative model among the methods; None without one."""
+        drawn = (method.draw(count) for method in self._methods())
+        return next((samples for samples in drawn if samples is not None), None)
+
+    def _methods(self) -> list[Method]:
+        return [cast(Method, method) for method in self.methods]
 
     @torch.no_grad()
     def keep_anchors(self, x: Tensor) -> None:
@@ -95,6 +105,7 @@ class Objective(nn.Module):
         pseudo_labels: Tensor | None = None,
         pseudo_label_weight: float = 0.0,
         weights: Tensor | None = None,
+        unlabeled: Tensor | None = None,
     ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
         """Terms of the loss by name, and both embeddings, detached."""
         x_labeled = self.inputs(x_labeled, augmented=True)
@@ -117,6 +128,7 @@ class Objective(nn.Module):
             pseudo_label_weight=pseudo_label_weight,
             weights=weights,
             absent=None if self.anchors is None else self.anchors.absent(labels),
+            unlabeled=unlabeled,
         )
         if self.anchors is not None:
             self.anchors.update(z_labeled, labels)
@@ -125,7 +137,10 @@ class Objective(nn.Module):
 
 
 def make_optimizer(objective: Objective, recipe: Recipe) -> Adam:
-    """Adam; its weight decay is the gradient of ½λΣw², on weights of layers and nothing else."""
+    """Adam; its weight decay is the gradient of ½λΣw², on weights of layers and nothing else.
+
+    Groups have a ``factor``: the learning rate of a method's own networks, relative to the net's.
+    """
     net = objective.net
     decay: dict[Tensor, float] = {
         module.weight: l2
@@ -133,11 +148,19 @@ def make_optimizer(objective: Objective, recipe: Recipe) -> Adam:
         for module in part.modules()
         if isinstance(module, nn.Conv2d | nn.Linear)
     }
-    groups: dict[float, list[Tensor]] = {}
+    methods = cast(list[Method], list(objective.methods))
+    factors = {p: method.learning_rate for method in methods for p in method.parameters()}
+    groups: dict[tuple[float, float], list[Tensor]] = {}
     for parameter in filter(lambda p: p.requires_grad, objective.parameters()):
-        groups.setdefault(decay.get(parameter, 0.0), []).append(parameter)
+        kind = decay.get(parameter, 0.0), factors.get(parameter, 1.0)
+        groups.setdefault(kind, []).append(parameter)
+    beta1 = min((m.adam_beta1 for m in methods if m.adam_beta1 is not None), default=0.9)
     return Adam(
-        [{"params": group, "weight_decay": l2} for l2, group in groups.items()],
+        [
+            {"params": group, "weight_decay": l2, "factor": factor}
+            for (l2, factor), group in groups.items()
+        ],
         lr=recipe.learning_rate,
+        betas=(beta1, 0.999),
         eps=recipe.adam_eps,
     )

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from cclp.data.augment import make_augmentation
 from cclp.data.batches import Batches
-from cclp.data.normalize import ZScore
+from cclp.data.normalize import ZScore, value_range
 from cclp.data.splits import Split
 from cclp.data.weights import LabelWeights
-from cclp.methods.base import Method
+from cclp.methods.base import Inputs, Method
 from cclp.nets.base import Net
 from cclp.training.callbacks import Callback, Evaluation
 from cclp.training.evaluation import Outputs, recalibrate_batchnorm, run_net
@@ -30,6 +30,7 @@ from cclp.training.seeding import reseed
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+_Batch = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 BATCHES_SEEN = 20  # of labeled vectors, for batch norm's statistics
 
 
@@ -72,6 +73,7 @@ class Trainer:
             ``split.labeled``; None: every class counts the same.
 
     Attributes:
+        inputs: what the network's inputs are.
         done: steps that are done; set it, with the state, to resume.
         warmup_steps: so many steps see labeled samples only.
         pseudo_labels: class probabilities of the training set, (N, C), or None; replaced and never
@@ -104,6 +106,9 @@ class Trainer:
             recipe.random_affine, recipe.color_jitter, recipe.horizontal_flip
         )
         self.objective = Objective(normalizer, make_net(), make_methods(), augment)
+        low, high = value_range(x, split.unlabeled)
+        self.inputs = Inputs(x.shape[1:], normalizer.mean, normalizer.scale, low, high)
+        self.objective.attach(self.inputs, len(x))
         self.labeled_batch, self.label_weights = labeled_batch, label_weights
         self.batches = self._make_batches(None if label_weights is None else label_weights.shares)
         self.importance = (  # of each training sample in the supervised term
@@ -185,10 +190,10 @@ class Trainer:
         """One step of Algorithm 1: draw a batch, embed, propagate, lose, update."""
         begun = time.perf_counter()
         reseed(self.seed, step, self.fabric.global_rank)
-        x_labeled, labels, x_unlabeled, pseudo_labels, weights = self._load_batch(step)
+        x_labeled, labels, x_unlabeled, pseudo_labels, weights, unlabeled = self._load_batch(step)
         learning_rate = self.recipe.learning_rate_at(step)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group["factor"]
 
         terms, z_labeled, z_unlabeled = self.module(
             x_labeled,
@@ -199,6 +204,7 @@ class Trainer:
             pseudo_labels,
             self.pseudo_label_weight(step) if pseudo_labels is not None else 0.0,
             weights,
+            unlabeled,
         )
         losses = torch.stack(list(terms.values()))
         values = self._means(list(terms), losses)
@@ -212,23 +218,21 @@ class Trainer:
         seconds = time.perf_counter() - begun
         return StepResult(step + 1, values, learning_rate, z_labeled, labels, z_unlabeled, seconds)
 
-    def _load_batch(
-        self, step: int
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    def _load_batch(self, step: int) -> "_Batch":
         """Labeled samples with labels, unlabeled ones and their pseudo-labels, weights of the
-        labeled.
+        labeled, indices of the unlabeled.
         """
         labeled, unlabeled = self.batches(step, self.fabric.global_rank)
         some = len(unlabeled) > 0 and step >= self.warmup_steps
         known = some and self.pseudo_labels is not None and self.pseudo_label_weight(step) > 0
-        moved: tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
-        moved = self.fabric.to_device(
+        moved: _Batch = self.fabric.to_device(
             (
                 torch.from_numpy(self.x[labeled]),
                 torch.from_numpy(self.y[labeled]),
                 torch.from_numpy(self.x[unlabeled]) if some else None,
                 torch.from_numpy(cast(Any, self.pseudo_labels)[unlabeled]) if known else None,
                 None if self.importance is None else torch.from_numpy(self.importance[labeled]),
+                torch.from_numpy(unlabeled) if some else None,
             )
         )
         return moved
@@ -247,6 +251,17 @@ class Trainer:
     def predict(self, x: NDArray[Any], index: NDArray[np.int64] | None = None) -> Outputs:
         """Embeddings and logits of samples, in evaluation mode."""
         return run_net(self.fabric, self.objective, x, index)
+
+    @torch.no_grad()
+    def draw(self, count: int) -> Tensor | None:
+        """Samples of a method's generative model as pixels in [0, 1]; None if there are none."""
+        if not self.inputs.are_images:
+            return None
+        self.objective.eval()
+        with self.fabric.autocast():
+            drawn = self.objective.draw(count)
+        self.objective.train()
+        return None if drawn is None else self.inputs.to_pixels(drawn.float()).cpu()
 
     def recalibrate(self) -> None:
         """Compute batch norm's running statistics anew, under the current weights.

@@ -1,0 +1,78 @@
+"""Improved GAN: the classifier also tells real samples from those of a generator."""
+
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from cclp.methods.base import Inputs, Method, Step, check_weight, frozen, kept_statistics
+from cclp.nets import Net
+from cclp.nets.generators import Generator
+
+
+class ImprovedGAN(Method):
+    """A classifier of K classes and "made up", and a generator that matches features.
+
+    Salimans et al. 2016, Sections 3.1 and 5. The logit of "made up" is 0, as K logits have one
+    degree of freedom too many; a sample is real with probability Z / (Z + 1), ln Z the logsumexp of
+    its K logits. The generator's samples shall have the mean embedding of real ones.
+
+    Made-up samples are normalised by statistics of their own batch, which do not count among the
+    running ones.
+
+    Args:
+        num_classes: C.
+        weight: of both terms of the classifier.
+    """
+
+    adam_beta1: ClassVar[float | None] = 0.5
+    generator: Generator
+    inputs: Inputs
+
+    def __init__(self, num_classes: int, weight: float = 1.0) -> None:
+        super().__init__()
+        self.weight = check_weight(weight)
+
+    def attach(self, net: Net, inputs: Inputs, samples: int) -> None:
+        self.inputs, self.generator = inputs, Generator(inputs.shape)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        if step.z_unlabeled is None:
+            return {}
+        made_up = self.make(len(step.z_unlabeled))
+        with kept_statistics(step.net):
+            fake = step.net(made_up.detach())
+            with frozen(step.net):
+                z_fake = step.net.features(made_up)
+        real = step.net.classifier(step.z_unlabeled)
+        return {
+            "improved_gan": self.weight * discriminator_loss(real, fake),
+            "generator": feature_matching(z_fake, step.z_unlabeled.detach()),
+        }
+
+    def make(self, count: int) -> Tensor:
+        """So many samples, as the network takes them."""
+        return as_inputs(self.generator(self.generator.noise(count)), self.inputs)
+
+    def draw(self, count: int) -> Tensor | None:
+        return self.make(count)
+
+
+def discriminator_loss(real: Tensor, fake: Tensor) -> Tensor:
+    """−½ E ln p(real | real) − ½ E ln p(made up | made up), of K logits each.
+
+    With s = ln Σ exp(logits): p(real) = eˢ / (eˢ + 1), so −ln p(real) = softplus(s) − s and
+    −ln p(made up) = softplus(s).
+    """
+    s_real, s_fake = (logits.float().logsumexp(1) for logits in (real, fake))
+    return 0.5 * (F.softplus(s_real) - s_real).mean() + 0.5 * F.softplus(s_fake).mean()
+
+
+def feature_matching(z_fake: Tensor, z_real: Tensor) -> Tensor:
+    """Mean over units of (E z_fake − E z_real)²."""
+    return (z_fake.float().mean(0) - z_real.float().mean(0)).square().mean()
+
+
+def as_inputs(made: Tensor, inputs: Inputs) -> Tensor:
+    """What a generator makes as the network takes it: pixels by a sigmoid, vectors as they are."""
+    return inputs.from_pixels(made.float().sigmoid()) if inputs.are_images else made.float()
