@@ -51,7 +51,7 @@ from cclp.runs.record import damage_named, read_config, read_metrics
 from cclp.runs.start import train
 from cclp.training.machine import environment
 from tests.fuzz_structure import restructure
-from tests.records import write_unlabeled, write_verdict
+from tests.records import write_generated, write_unlabeled, write_verdict
 from tests.runs import cifar, idx, npz, png, svhn, tiny_config
 
 SECONDS = 20
@@ -212,6 +212,7 @@ def _of_a_run(out: Path) -> dict[str, Target]:
     shutil.rmtree(out / "checkpoint")  # that would tell a changed config.json
     write_verdict(out)
     write_unlabeled(out, [[0.7, 0.2, 0.1]], np.zeros((1, 1, 4, 4), np.uint8))
+    write_generated(out)
     checkpoints = out.with_name("checkpoint")
     save_checkpoint(checkpoints, Checkpoint(1, {"a": torch.ones(3)}, {"seconds": 1.5, "x": "y"}))
     newest = load_checkpoint(checkpoints, print)
@@ -230,6 +231,7 @@ def _of_a_run(out: Path) -> dict[str, Target]:
         "result.json": Target(out / "result.json", lambda: make_report([out])),
         "predictions.npz": Target(out / "predictions.npz", lambda: make_report([out])),
         "unlabeled.npz": Target(out / "unlabeled.npz", lambda: make_report([out])),
+        "generated.npz": Target(out / "generated.npz", lambda: make_report([out])),
         "verdict.json": Target(out / "verdict.json", lambda: make_report([out])),
         "embedding": Target(max((out / "embedding").iterdir()), lambda: make_report([out])),
         "checkpoint's manifest": Target(checkpoints / "00000001.json", checkpoint),

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cclp.runs.outputs import unlabeled_file
+from cclp.runs.outputs import generated_file, unlabeled_file
 from cclp.runs.record import Result
 from cclp.selection.verdict import ClassRow, Row, Verdict
 from cclp.training.config import Config
@@ -157,3 +157,8 @@ def write_unlabeled(
     samples = np.zeros((len(index), 2), np.float32) if x is None else x
     content = unlabeled_file(torch.tensor(probabilities).log(), index, samples, names)
     (out / "unlabeled.npz").write_bytes(content)
+
+
+def write_generated(out: Path, count: int = 3) -> None:
+    pixels = torch.linspace(0, 1, 16 * count).reshape(count, 1, 4, 4)
+    (out / "generated.npz").write_bytes(generated_file(pixels))

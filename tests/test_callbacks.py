@@ -18,8 +18,8 @@ from cclp.data.splits import Split, make_split
 from cclp.methods import make_methods
 from cclp.nets import mlp
 from cclp.progress import Cost, Reporter
-from cclp.runs.arrays import read_unlabeled
-from cclp.runs.callbacks import WriteUnlabeled
+from cclp.runs.arrays import read_generated, read_unlabeled
+from cclp.runs.callbacks import GENERATED, WriteGenerated, WriteUnlabeled
 from cclp.training.callbacks import (
     Callback,
     EarlyStopping,
@@ -38,7 +38,7 @@ DATA = load("digits")
 TEST = EvaluationSet("test", DATA.test_x, np.arange(40), DATA.test_y[:40], [])
 
 
-def make_trainer(max_steps: int = 5) -> Trainer:
+def make_trainer(max_steps: int = 5, method: str = "cclp") -> Trainer:
     recipe = replace(make_recipe("short", "digits"), max_steps=max_steps, per_class=1)
     return Trainer(
         Fabric(accelerator="cpu", devices=1),
@@ -47,7 +47,7 @@ def make_trainer(max_steps: int = 5) -> Trainer:
         DATA.train_y,
         make_split(DATA.train_y, 20, 0, seed=0),
         make_net=lambda: mlp(64, 10, hidden_sizes=[8], embedding_size=4),
-        make_methods=lambda: make_methods("cclp", 10, {}),
+        make_methods=lambda: make_methods(method, 10, {}),
         labeled_batch=None,
         seed=0,
     )
@@ -258,6 +258,26 @@ def test_what_the_trained_net_says_of_unlabeled_samples(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.probability, (logits / 2).softmax(1).amax(1), rtol=1e-6)
     assert found.images is not None
     np.testing.assert_array_equal(found.images, DATA.train_x[index[found.shown]])
+
+
+def test_images_of_a_generative_model_are_written(tmp_path: Path) -> None:
+    trainer = make_trainer(2, method="improved_gan")
+    before = {name: tensor.clone() for name, tensor in trainer.state().items()}
+    WriteGenerated(tmp_path).on_end(trainer)
+    for name, tensor in trainer.state().items():
+        assert torch.equal(tensor, before[name]), name
+    images = read_generated(tmp_path / "generated.npz")
+    assert images is not None
+    assert images.shape == (GENERATED, 1, 8, 8)
+    assert len(np.unique(images)) > 10
+    trainer.fit([])
+    WriteGenerated(tmp_path).on_end(trainer)
+    later = read_generated(tmp_path / "generated.npz")
+    assert later is not None
+    assert (later != images).any()
+    (tmp_path / "generated.npz").unlink()
+    WriteGenerated(tmp_path).on_end(make_trainer(1))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_written_where_all_are_labeled(tmp_path: Path) -> None:

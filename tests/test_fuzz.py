@@ -10,12 +10,12 @@ KINDS = (
     "own.parquet", "own.xlsx", "own.npy", "a.npy", "a.png",
     "a.tif", "own.zip", "own.tar", "own.tar.gz", "labels.csv",
     "config.json", "metrics.jsonl", "result.json", "predictions.npz", "unlabeled.npz",
-    "verdict.json", "embedding",
+    "generated.npz", "verdict.json", "embedding",
     "checkpoint's manifest", "checkpoint's tensors", "results.json",
 )  # fmt: skip
 STRUCTURED_KINDS = (
     "a.npz", "own.npz", "config.json", "metrics.jsonl", "result.json", "predictions.npz",
-    "unlabeled.npz", "verdict.json", "embedding", "results.json",
+    "unlabeled.npz", "generated.npz", "verdict.json", "embedding", "results.json",
 )  # fmt: skip
 
 

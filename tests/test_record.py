@@ -178,6 +178,7 @@ def npy_file() -> bytes:
         ("predictions.npz", npy_file()),
         ("embedding/00000020.npz", b"nonsense"),
         ("unlabeled.npz", b"PK nonsense"),
+        ("generated.npz", b"PK nonsense"),
         ("verdict.json", b"{}"),
         ("verdict.json", b"[1]"),
         ("verdict.json", b'{"rows": [{"name": "a"}]}'),
@@ -272,6 +273,7 @@ class Trap:
         "predictions.npz",
         "embedding/00000020.npz",
         "unlabeled.npz",
+        "generated.npz",
         "verdict.json",
     ],
 )

@@ -28,6 +28,7 @@ from tests.records import (
     make_verdict,
     metrics_line,
     write_embedding,
+    write_generated,
     write_predictions,
     write_run,
     write_unlabeled,
@@ -697,6 +698,15 @@ def test_unlabeled_samples_by_doubt(tmp_path: Path) -> None:
     assert "3 unlabeled samples are predicted" in page.text
     assert "logits are divided by 1.30" in page.text
     assert "details" not in {tag for tag, _ in page.elements}
+
+
+def test_generated_images_are_shown(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    assert "Generated samples" not in make_report([run])
+    write_generated(run, 3)
+    page = make_report([run])
+    section = page[page.index("Generated samples") :]
+    assert section.count('alt="generated image') == 3
 
 
 def test_unlabeled_rows_of_a_table(tmp_path: Path) -> None:

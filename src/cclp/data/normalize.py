@@ -63,7 +63,7 @@ class ZScore(nn.Module):
 
 
 def value_range(x: NDArray[Any], index: Indices) -> tuple[float, float]:
-    """Smallest and largest value that images may have; 0 and 0 for vectors.
+    """Smallest and largest value of some images; 0 and 0 for vectors.
 
     Args:
         x: samples, (N, …).
@@ -71,10 +71,8 @@ def value_range(x: NDArray[Any], index: Indices) -> tuple[float, float]:
     """
     if x.ndim != 4:
         return 0.0, 0.0
-    if x.dtype == np.uint8:
-        return 0.0, 255.0
-    ends = [(float(chunk.min()), float(chunk.max())) for chunk in _chunks(x, index)]
-    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    some = next(_chunks(x, index))
+    low, high = 0.0 if x.dtype == np.uint8 else float(some.min()), float(some.max())
     return (low, high) if high > low else (low, low + 1)
 
 

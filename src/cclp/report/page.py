@@ -13,7 +13,7 @@ from markupsafe import Markup
 from cclp.methods import method_parts
 from cclp.report.charts import shorten
 from cclp.report.file import GENERATOR, check_page, write_page
-from cclp.report.samples import mistakes_section, unlabeled_section
+from cclp.report.samples import generated_section, mistakes_section, unlabeled_section
 from cclp.report.sections import (
     confusion_section,
     embedding_section,
@@ -163,6 +163,7 @@ def _view(run: RunRecord, name: str, number: int) -> dict[str, Any]:
         "embedding": embedding_section(run),
         "confusion": confusion_section(run.predictions, run.classes) if run.predictions else None,
         "mistakes": mistakes_section(run),
+        "generated": generated_section(run),
         "has_graph": "cclp" in method_parts(config.method),
         "health": _health(run),
         "config": flat(config.to_json()),

@@ -1,4 +1,4 @@
-"""Single samples of a run: predictions of the unlabeled, and the most confident mistakes."""
+"""Single samples of a run: predictions of the unlabeled, confident mistakes, generated ones."""
 
 from typing import Any
 
@@ -55,6 +55,11 @@ def mistakes_section(run: RunRecord) -> dict[str, Any] | None:
             }
         )
     return {"images": predictions.images is not None, "all": found}
+
+
+def generated_section(run: RunRecord) -> list[str] | None:
+    """Images that the method's generative model has made."""
+    return None if run.generated is None else [png(image, 255) for image in run.generated]
 
 
 def _percent(probability: float) -> str:

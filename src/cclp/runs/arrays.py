@@ -211,6 +211,21 @@ def read_unlabeled(file: Path) -> Unlabeled | None:
     )
 
 
+def read_generated(file: Path) -> NDArray[np.uint8] | None:
+    """The images of ``generated.npz``, (N, 1 or 3, H, W); None if the file is not there.
+
+    Raises:
+        ValueError: if it is damaged. It is named.
+    """
+    folder = Directory(file.parent)
+    if not folder.has(file.name):
+        return None
+    arrays = _load(folder, file, ("images",))
+    if not arrays["images"].ndim:
+        raise ValueError(f"{file} is damaged: 'images' must be an array of images")
+    return _images(file, arrays, "images", _few(file, "images", arrays["images"]))
+
+
 def _step(file: Path) -> int:
     return int(file.stem)
 

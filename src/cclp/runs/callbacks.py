@@ -17,6 +17,7 @@ from cclp.runs.directory import Metrics, digest_of_config
 from cclp.runs.outputs import (
     embedding_file,
     embedding_points,
+    generated_file,
     predictions_file,
     unlabeled_file,
     unlabeled_points,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 LOG_EVERY = 10
+GENERATED = 64  # images
 SECONDS_BETWEEN_CHECKPOINTS = 300.0
 
 
@@ -75,6 +77,18 @@ class WriteUnlabeled(Callback):
             looks = self.data.train_x if pictures is None else pictures
             content = unlabeled_file(logits, index, looks, names, self.temperature)
             Directory(self.out).write_bytes("unlabeled.npz", content)
+
+
+class WriteGenerated(Callback):
+    """``generated.npz`` at the end: images that a method's generative model has made."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def on_end(self, trainer: Trainer) -> None:
+        pixels = trainer.draw(GENERATED) if trainer.fabric.is_global_zero else None
+        if pixels is not None:
+            Directory(self.out).write_bytes("generated.npz", generated_file(pixels))
 
 
 class WriteMetrics(Callback):

@@ -129,6 +129,17 @@ def unlabeled_file(
     return content.getvalue()
 
 
+def generated_file(pixels: Tensor) -> bytes:
+    """The content of ``generated.npz``: ``images``, (N, 1 or 3, H, W), as bytes.
+
+    Args:
+        pixels: in [0, 1].
+    """
+    content = io.BytesIO()
+    np.savez_compressed(content, images=(255 * pixels).round().byte().numpy())
+    return content.getvalue()
+
+
 def _doubtful_and_certain(
     margin: NDArray[np.float32],
     probability: NDArray[np.float32],

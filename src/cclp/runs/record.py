@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cclp.checks import check_choice, check_integer, check_number
 from cclp.data.splits import Source
@@ -21,6 +22,7 @@ from cclp.runs.arrays import (
     Predictions,
     Unlabeled,
     read_embedding,
+    read_generated,
     read_predictions,
     read_unlabeled,
 )
@@ -128,6 +130,7 @@ class RunRecord:
         embedding: of some training samples, over time.
         predictions: of the last evaluation, or of the labels if it was by cross-validation.
         unlabeled: predictions of unlabeled training samples, at the end.
+        generated: images by a method's generative model, (N, 1 or 3, H, W).
         verdict: what cross-validation over the labels has found.
     """
 
@@ -145,6 +148,7 @@ class RunRecord:
     embedding: Embedding | None
     predictions: Predictions | None
     unlabeled: Unlabeled | None
+    generated: NDArray[np.uint8] | None
     verdict: Verdict | None
 
     @property
@@ -216,6 +220,7 @@ def read_record(path: Path) -> RunRecord:
         embedding=embedding,
         predictions=predictions,
         unlabeled=unlabeled,
+        generated=read_generated(path / "generated.npz"),
         verdict=read_verdict(path),
     )
 

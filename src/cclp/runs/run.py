@@ -18,7 +18,13 @@ from cclp.methods import make_methods
 from cclp.nets.registry import make_net
 from cclp.progress import Reporter
 from cclp.pseudo_labels.schedule import Decision, Start
-from cclp.runs.callbacks import WriteCheckpoints, WriteMetrics, WriteOutputs, WriteUnlabeled
+from cclp.runs.callbacks import (
+    WriteCheckpoints,
+    WriteGenerated,
+    WriteMetrics,
+    WriteOutputs,
+    WriteUnlabeled,
+)
 from cclp.runs.checkpoint import Checkpoint, does_not_fit
 from cclp.runs.data import split_data
 from cclp.runs.directory import Metrics, clear_partial, tensorboard
@@ -125,6 +131,7 @@ class Run:
             ),
             WriteOutputs(out, self.data, self.measured),
             self._write_unlabeled(),
+            WriteGenerated(out),
             writer,
             self.pseudo_labels,
             checkpoints,

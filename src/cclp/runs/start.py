@@ -9,6 +9,7 @@
 ``result.json``      at the end
 ``verdict.json``     how models compare, if one was chosen by cross-validation
 ``unlabeled.npz``    predictions for a user's own unlabeled samples, at the end
+``generated.npz``    images by a method's generative model, at the end
 ``tensorboard/``     event files, if asked for
 ==================== ================================================================
 """
