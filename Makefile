@@ -6,9 +6,14 @@ BIN := $(VENV)/bin
 .PHONY: demo test browser docs dist fuzz soak bench results lint format clean
 
 # Installs again only when what it installs from has changed.
-$(VENV)/installed: pyproject.toml constraints.txt
+# Everything but torch by hash: see tools/hashes.py.
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+$(VENV)/installed: pyproject.toml constraints.txt hashes.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PIP) install --no-deps --require-hashes -r hashes.txt
+	$(PIP) install -c constraints.txt torch
+	$(PIP) install --no-deps --no-build-isolation -e .
+	$(PIP) check
 	touch $@
 
 demo: $(VENV)/installed

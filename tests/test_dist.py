@@ -59,7 +59,14 @@ def test_the_source_archive_holds_what_the_tests_need(built: Path) -> None:
     (source,) = built.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    for needed in ("LICENSE", "README.md", "Makefile", "constraints.txt", "mkdocs.yml"):
+    for needed in (
+        "LICENSE",
+        "README.md",
+        "Makefile",
+        "constraints.txt",
+        "hashes.txt",
+        "mkdocs.yml",
+    ):
         assert needed in names
     assert any(name.startswith("results/") for name in names)
     assert {str(p.relative_to(ROOT)) for p in (ROOT / "tests").glob("*.py")} <= names

@@ -157,6 +157,73 @@ def parquet_of_many_rows(path: Path) -> Path:
     return path / "a.parquet"
 
 
+def varint(value: int, length: int = 0) -> bytes:
+    """A number as Thrift has it, padded to a length."""
+    parts: list[int] = []
+    value *= 2
+    while value or not parts or len(parts) < length:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts[:-1], parts[-1] & 127])
+
+
+def parquet_whose_footer_lies(path: Path) -> Path:
+    """A page of 240 MB; the footer says that it unpacks to a byte."""
+    table = pyarrow.table({"text": ["x" * (LARGE // 2)] * 2, "kind": ["a", "b"]})
+    file = path / "a.parquet"
+    settings: dict[str, Any] = {"use_dictionary": ["kind"], "write_statistics": False}
+    parquet.write_table(table, file, compression="gzip", data_page_size=2**30, **settings)
+    group = parquet.read_metadata(file).row_group(0)
+    content = file.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    footer = content[start:]
+    for size in (group.total_byte_size, group.column(0).total_uncompressed_size):
+        packed = varint(size)
+        assert packed in footer
+        footer = footer.replace(packed, varint(1, len(packed)))
+    file.write_bytes(content[:start] + footer)
+    assert parquet.read_metadata(file).row_group(0).total_byte_size == 1
+    return file
+
+
+def parquet_of_wide_values(path: Path) -> Path:
+    """Texts of one length, 32 kB, that are stored once for all rows."""
+    word = pyarrow.array([b"x" * 2**15], pyarrow.binary(2**15))
+    column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 9000, "int32"), word)
+    table = pyarrow.table({"text": column, "kind": ["a", "b"] * 4500})
+    parquet.write_table(table, path / "a.parquet", store_schema=False)
+    return path / "a.parquet"
+
+
+def parquet_of_shared_beginnings(path: Path) -> Path:
+    """Texts of 32 kB that begin as the one before, and end there."""
+    table = pyarrow.table({"text": ["x" * 2**15] * 9000, "kind": ["a", "b"] * 4500})
+    parquet.write_table(
+        table, path / "a.parquet", use_dictionary=False, data_page_size=2**30,
+        column_encoding={"text": "DELTA_BYTE_ARRAY", "kind": "PLAIN"},
+    )  # fmt: skip
+    return path / "a.parquet"
+
+
+def parquet_of_a_long_list(path: Path) -> Path:
+    """Twenty million numbers in a cell."""
+    lists = pyarrow.ListArray.from_arrays([0, 10, 20_000_000], np.zeros(20_000_000, np.int32))
+    table = pyarrow.table({"list": lists, "kind": ["a", "b"]})
+    parquet.write_table(table, path / "a.parquet")
+    return path / "a.parquet"
+
+
+def parquet_with_a_large_footer(path: Path) -> Path:
+    """A group of rows of 400,000 columns, three bytes each, that takes 600 MB."""
+    count = 400_000
+    schema, columns = b"\x19\x1c\x48\0\0", b"\x19\xfc" + varint(count // 2) + b"\x26\0\0" * count
+    group = b"\x19\x1c" + columns + b"\x16\0" * 2 + b"\0"
+    footer = b"\x15\x02" + schema + b"\x16\0" + group + b"\0"
+    content = b"PAR1" + footer + struct.pack("<I", len(footer)) + b"PAR1"
+    (path / "a.parquet").write_bytes(content)
+    return path / "a.parquet"
+
+
 def xlsx_of_blanks(path: Path) -> Path:
     content, book = io.BytesIO(), openpyxl.Workbook()
     book.active.append(["size", "kind"])
@@ -225,6 +292,56 @@ def tiff_that_unpacks_to_more(path: Path) -> Path:
     return path
 
 
+def tiff_of_runs(path: Path) -> Path:
+    """The same by PackBits, 100 MB, which tifffile unpacks into a list of integers."""
+    import tifffile
+
+    file = path / "a.tif"
+    pixels = np.zeros((64, 64, 3), np.uint16)
+    tifffile.imwrite(file, pixels, photometric="rgb", rowsperstrip=64)
+    with tifffile.TiffFile(file, mode="r+") as opened:
+        page = opened.pages.first
+        bomb = b"\x81\0" * 800_000
+        opened.filehandle.seek(0, 2)
+        place = opened.filehandle.tell()
+        opened.filehandle.write(bomb)
+        page.tags["Compression"].overwrite(32773)
+        page.tags["StripOffsets"].overwrite(place)
+        page.tags["StripByteCounts"].overwrite(len(bomb))
+    return path
+
+
+def tiff_of_a_large_tile(path: Path) -> Path:
+    """8 x 8 pixels in a tile of 6,304 x 6,304, 240 MB."""
+    import tifffile
+
+    file = path / "a.tif"
+    pixels = np.zeros((8, 8, 3), np.uint16)
+    tifffile.imwrite(file, pixels, photometric="rgb", tile=(16, 16), compression="zlib")
+    with tifffile.TiffFile(file, mode="r+") as opened:
+        page = opened.pages.first
+        tile = zlib.compress(bytes(6_304 * 6_304 * 3 * 2), 9)
+        opened.filehandle.seek(0, 2)
+        place = opened.filehandle.tell()
+        opened.filehandle.write(tile)
+        for name in ("TileWidth", "TileLength"):
+            page.tags[name].overwrite(6_304)
+        page.tags["TileOffsets"].overwrite(place)
+        page.tags["TileByteCounts"].overwrite(len(tile))
+    return path
+
+
+def tiff_by_another_compressor(path: Path) -> Path:
+    """JPEG 2000 has a size of its own in it."""
+    import tifffile
+
+    file = path / "a.tif"
+    tifffile.imwrite(file, np.zeros((8, 8, 3), np.uint16), photometric="rgb")
+    with tifffile.TiffFile(file, mode="r+") as opened:
+        opened.pages.first.tags["Compression"].overwrite(34712)
+    return path
+
+
 def tiff_of_many_channels(path: Path) -> Path:
     """64 channels of 8 bytes, none of which are there."""
     import tifffile
@@ -288,9 +405,11 @@ CASES: dict[str, list[Callable[[Path], Path]]] = {
     "mat": [mat_of_bytes_as_doubles, mat_of_many_elements],
     "gz": [gzip_of_zeros],
     "table": [csv_of_short_lines, csv_of_commas, csv_that_becomes_wide, parquet_of_many_rows,
-              xlsx_of_blanks],
+              parquet_whose_footer_lies, parquet_of_wide_values, parquet_of_a_long_list,
+              parquet_of_shared_beginnings, parquet_with_a_large_footer, xlsx_of_blanks],
     "images": [icon_of_many_pixels, image_larger_than_memory, tiff_that_unpacks_to_more,
-               tiff_of_many_channels],
+               tiff_of_many_channels, tiff_of_runs, tiff_of_a_large_tile,
+               tiff_by_another_compressor],
     "report": [run_with_a_large_label, run_with_large_embeddings, run_with_many_points],
     "run": [run_with_a_large_shape],
 }  # fmt: skip

@@ -72,6 +72,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if processes.rank():  # process 0 prints it too
             sys.exit(FAILED)
         _fail(str(error), FAILED)
+    except MemoryError as error:
+        _fail(str(error) or "out of memory", FAILED)
     except (Interrupted, click.Abort, KeyboardInterrupt) as stopped:
         what = str(stopped) if isinstance(stopped, Interrupted) else "run the same command again"
         _fail(f"stopped at once; {what}", 128 + signal.SIGINT)

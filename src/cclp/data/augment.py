@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cclp.draws import rand, rand_like, randint, randn_like
+
 
 def make_augmentation(
     random_affine: float, color_jitter: bool, horizontal_flip: bool
@@ -48,7 +50,7 @@ def weak(x: Tensor) -> Tensor:
     deviation 0.1.
     """
     if x.ndim != 4:
-        return x + 0.1 * torch.randn_like(x)
+        return x + 0.1 * randn_like(x)
     return _affine(x, translation=0.125, rotation=0.0)
 
 
@@ -67,7 +69,7 @@ def color_jitter(x: Tensor) -> Tensor:
     if x.ndim != 4:
         return x
     n = len(x)
-    sign = torch.where(torch.rand(n, device=x.device) < 0.5, -1.0, 1.0)
+    sign = torch.where(rand(n, device=x.device) < 0.5, -1.0, 1.0)
     contrast = (0.5 * _uniform(n, x.device)).exp()
     brightness = 0.5 * _uniform(n, x.device)
     channel = 0.2 * _uniform(n * x.shape[1], x.device).view(n, -1, 1, 1)
@@ -80,7 +82,7 @@ def horizontal_flip(x: Tensor) -> Tensor:
     """Flip half of the images left to right: not for digits or letters."""
     if x.ndim != 4:
         return x
-    return torch.where(_per_image(torch.rand(len(x), device=x.device) < 0.5), x.flip(3), x)
+    return torch.where(_per_image(rand(len(x), device=x.device) < 0.5), x.flip(3), x)
 
 
 def strong(x: Tensor) -> Tensor:
@@ -90,10 +92,10 @@ def strong(x: Tensor) -> Tensor:
     Gaussian noise. Vectors get dropout of a quarter of their features, and Gaussian noise.
     """
     if x.ndim != 4:
-        kept = torch.rand_like(x) >= 0.25
-        return torch.where(kept, x, 0) + 0.3 * torch.randn_like(x)
+        kept = rand_like(x) >= 0.25
+        return torch.where(kept, x, 0) + 0.3 * randn_like(x)
     x = _cutout(_affine(x, translation=0.125, rotation=math.radians(20)))
-    return x + 0.3 * torch.randn_like(x)
+    return x + 0.3 * randn_like(x)
 
 
 def _affine(x: Tensor, translation: float, rotation: float, scale: float = 0.0) -> Tensor:
@@ -115,8 +117,8 @@ def _affine(x: Tensor, translation: float, rotation: float, scale: float = 0.0) 
 def _cutout(x: Tensor) -> Tensor:
     """Set a square of half the size, around a random pixel, to the mean."""
     height, width = x.shape[2:]
-    row = torch.randint(height, (len(x), 1, 1, 1), device=x.device)
-    column = torch.randint(width, (len(x), 1, 1, 1), device=x.device)
+    row = randint(height, (len(x), 1, 1, 1), x.device)
+    column = randint(width, (len(x), 1, 1, 1), x.device)
     rows = torch.arange(height, device=x.device)[None, None, :, None]
     columns = torch.arange(width, device=x.device)[None, None, None, :]
     inside = ((rows - row).abs() <= height // 4) & ((columns - column).abs() <= width // 4)
@@ -129,4 +131,4 @@ def _per_image(values: Tensor) -> Tensor:
 
 def _uniform(count: int, device: torch.device) -> Tensor:
     """In [−1, 1]."""
-    return 2 * torch.rand(count, device=device) - 1
+    return 2 * rand(count, device=device) - 1

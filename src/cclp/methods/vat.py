@@ -2,13 +2,15 @@
 penalise the change.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from cclp.checks import check_integer, check_number
+from cclp.draws import randint, randn_like, seeded_generators
 from cclp.methods.base import Method, Step, check_weight, kept_statistics
 from cclp.methods.entropy import mean_entropy
 
@@ -57,7 +59,7 @@ class VAT(Method):
         with kept_statistics(net):
             with again(), torch.no_grad():
                 clean = net(x).float()
-            direction = _unit(torch.randn_like(x))
+            direction = _unit(randn_like(x))
             for _ in range(self.iterations):
                 trial = direction.mul(self.xi * size).requires_grad_()
                 with torch.enable_grad(), again():
@@ -90,12 +92,6 @@ def _unit(direction: Tensor) -> Tensor:
 
 def same_noise(device: torch.device) -> Callable[[], AbstractContextManager[None]]:
     """Gives a context in which random numbers are the same each time it is entered."""
-    seed = int(torch.randint(2**62, ()).item())
+    seed = int(randint(2**62, (), torch.device("cpu")).item())
 
-    @contextmanager
-    def again() -> Iterator[None]:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            yield
-
-    return again
+    return partial(seeded_generators, seed, device)

@@ -7,9 +7,10 @@ make the graph too sparse.
 from collections.abc import Iterable
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from cclp.draws import Dropout, randn_like
 
 Init = Literal["he", "glorot"]
 Shape = tuple[int, ...]
@@ -39,7 +40,7 @@ class Net(nn.Module):
         self.embedding_size = embedding_size
         self.features = features
         linear = nn.Linear(embedding_size, num_classes)
-        self.classifier = nn.Sequential(nn.Dropout(dropout), linear)
+        self.classifier = nn.Sequential(Dropout(dropout), linear)
         for module in features.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
                 if init == "he":
@@ -87,7 +88,7 @@ class GaussianNoise(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` with noise, of the same shape."""
-        return x + self.std * torch.randn_like(x) if self.training else x
+        return x + self.std * randn_like(x) if self.training else x
 
     def extra_repr(self) -> str:
         return f"std={self.std:g}"

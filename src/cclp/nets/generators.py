@@ -6,6 +6,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from cclp import draws
+
 LATENT = 100
 
 
@@ -65,4 +67,4 @@ class Generator(nn.Module):
     def noise(self, count: int) -> Tensor:
         """Uniform in [0, 1], (count, latent), on the device of the weights."""
         weight = next(self.parameters())
-        return torch.rand(count, self.latent, device=weight.device)
+        return draws.rand(count, self.latent, device=weight.device)

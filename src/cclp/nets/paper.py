@@ -3,6 +3,7 @@
 from torch import nn
 
 from cclp.checks import check_integer
+from cclp.draws import Dropout, Dropout2d
 from cclp.nets.base import GaussianNoise, Net, Shape, convolutions, global_pool, image_shape
 
 
@@ -26,7 +27,7 @@ def mnist_net(num_classes: int = 10, in_channels: int = 1, width: int = 32) -> N
         *convolutions(width, 2 * width, 2 * width),
         nn.MaxPool2d(2),
         *convolutions(2 * width, 4 * width),
-        nn.Dropout2d(0.1),
+        Dropout2d(0.1),
         *convolutions(4 * width, 4 * width),
         *global_pool(),
     )
@@ -46,7 +47,7 @@ def svhn_net(num_classes: int = 10, in_channels: int = 3, image_size: int = 32) 
         torch.Size([2, 128])
     """
     check_integer("image_size", image_size, least=4)
-    first: list[nn.Module] = [GaussianNoise(0.05), nn.Dropout2d(0.1)]
+    first: list[nn.Module] = [GaussianNoise(0.05), Dropout2d(0.1)]
     while image_size >= 64:
         first += [*convolutions(in_channels, 32), nn.MaxPool2d(2)]
         in_channels, image_size = 32, image_size // 2
@@ -65,10 +66,10 @@ def _nine_layers(
         *first,
         *convolutions(in_channels, narrow, narrow, narrow),
         nn.MaxPool2d(2),
-        nn.Dropout(0.5),
+        Dropout(0.5),
         *convolutions(narrow, wide, wide, wide),
         nn.MaxPool2d(2),
-        nn.Dropout(0.5),
+        Dropout(0.5),
         *convolutions(wide, wide, wide, wide),
         *global_pool(),
     )

@@ -14,10 +14,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from cclp.data.budget import check_room
 from cclp.files import DAMAGE, Directory, json_bytes, parse_json
 from cclp.runs.directory import MANIFEST
 
 KEPT = 2
+_COPIES = 3  # of the tensors: in a row, as bytes each, as one file; there safetensors would abort
 LARGEST = 2**34  # bytes of the tensors
 _OWN = r"\d{8,}\.(json|safetensors)"
 
@@ -41,7 +43,19 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
     Raises:
         FloatingPointError: if a tensor holds a number that is not finite. Nothing is written.
+        NoRoom, MemoryError: if there is no memory for it. What is there stays.
     """
+    what = f"the checkpoint of step {checkpoint.step}"
+    check_room(_COPIES * sum(tensor.nbytes for tensor in checkpoint.tensors.values()), what)
+    try:
+        _save(folder, checkpoint)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MemoryError) or "allocate" in str(error):  # torch's is the latter
+            raise MemoryError(f"there is no memory for {what}") from None
+        raise
+
+
+def _save(folder: Path, checkpoint: Checkpoint) -> None:
     for name, tensor in checkpoint.tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise FloatingPointError(f"{name} is not finite after step {checkpoint.step}")

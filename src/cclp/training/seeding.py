@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from cclp.data.batches import step_seed
+from cclp.draws import own_generator, seed_generators
 
 _generators = RLock()
 
@@ -17,9 +18,10 @@ _generators = RLock()
 def own_randomness() -> Iterator[None]:
     """Reseed as you like within: the caller's global generators are restored.
 
-    One thread at a time: they belong to the whole process.
+    One thread at a time: they belong to the whole process. This package's own draws are from a
+    generator that no other thread has.
     """
-    with _generators, torch.random.fork_rng():
+    with _generators, torch.random.fork_rng(), own_generator():
         legacy, plain = np.random.get_state(), random.getstate()
         try:
             yield
@@ -31,9 +33,6 @@ def own_randomness() -> Iterator[None]:
 def reseed(seed: int, step: int, rank: int) -> None:
     """Make all randomness of a step a function of (seed, step, rank)."""
     number = step_seed(seed, step, rank)
-    if torch.accelerator.is_available():
-        torch.manual_seed(number)
-    else:  # the same, without a stack trace for each kind of device that is not there
-        torch.default_generator.manual_seed(number)
+    seed_generators(number)
     np.random.seed(number % 2**32)
     random.seed(number)

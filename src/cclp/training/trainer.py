@@ -18,6 +18,7 @@ from cclp.data.batches import Batches
 from cclp.data.normalize import ZScore, value_range
 from cclp.data.splits import Split
 from cclp.data.weights import LabelWeights
+from cclp.draws import OwnInitialization
 from cclp.methods.base import Inputs, Method
 from cclp.nets.base import Net
 from cclp.training.callbacks import Callback, Evaluation
@@ -105,10 +106,11 @@ class Trainer:
         augment = make_augmentation(
             recipe.random_affine, recipe.color_jitter, recipe.horizontal_flip
         )
-        self.objective = Objective(normalizer, make_net(), make_methods(), augment)
         low, high = value_range(x, split.unlabeled)
         self.inputs = Inputs(x.shape[1:], normalizer.mean, normalizer.scale, low, high)
-        self.objective.attach(self.inputs, len(x))
+        with OwnInitialization():
+            self.objective = Objective(normalizer, make_net(), make_methods(), augment)
+            self.objective.attach(self.inputs, len(x))
         self.labeled_batch, self.label_weights = labeled_batch, label_weights
         self.batches = self._make_batches(None if label_weights is None else label_weights.shares)
         self.importance = (  # of each training sample in the supervised term

@@ -27,7 +27,10 @@ FULL_RANGE = (0.0, 65535.0)  # of 16-bit images, where it is not found from the 
 _BITS_PER_SAMPLE, _SAMPLES, _SAMPLE_FORMAT = 258, 277, 339  # tags of TIFF
 _MOST_CHANNELS = 64
 _BYTES_SCALED = 18  # of a value that becomes eight bits
-_DEFLATE, _UNBOUNDED = (8, 32946, 50013), (34925, 34926, 50000)  # codes of TIFF: LZMA and Zstandard
+_NONE, _LZW, _PACKBITS, _DEFLATE = 1, 5, 32773, (8, 32946, 50013)  # compressions of TIFF
+_BYTES_OF_RUNS = 9  # of a byte that tifffile unpacks from runs (PackBits), in a list
+_COPIES = 3  # of a part of a page: unpacked, with all its pixels, in the place of its own
+_SLACK = 2**16  # bytes at the end of a part that are too many, and harmless
 _SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
@@ -106,14 +109,18 @@ def tiff_page(path: Path, most: int) -> Iterator[TiffPage]:
         if height * width > most:
             raise ValueError(f"{width} x {height} pixels are too many")
         used = 3 if channels >= 3 else 1
+        if (part := prod(page.chunks)) > most * channels:
+            raise ValueError(f"parts of {part:,} numbers are too large")
         each = 2 * channels * page.dtype.itemsize + _BYTES_SCALED * used
-        yield TiffPage(height * width * each, lambda: _tiff_pixels(file, page))
+        copies = _BYTES_OF_RUNS if page.compression == _PACKBITS else _COPIES
+        size = height * width * each + copies * part * page.dtype.itemsize
+        yield TiffPage(size, lambda: _tiff_pixels(file, page))
 
 
 def _tiff_pixels(file: Any, page: Any) -> Pixels:
     height, width, channels = _sizes(page)
     _check_segments(file, page)
-    pixels: Pixels = page.asarray()
+    pixels: Pixels = page.asarray(maxworkers=1)
     if channels > 1 and page.axes == "SYX":
         pixels = np.moveaxis(pixels, 0, -1)
     pixels = pixels.reshape(height, width, channels)
@@ -121,21 +128,41 @@ def _tiff_pixels(file: Any, page: Any) -> Pixels:
 
 
 def _check_segments(file: Any, page: Any) -> None:
-    """Refuse parts that unpack to more than they should: tifffile unpacks them whole."""
-    if page.compression in _UNBOUNDED:
+    """Refuse parts that unpack to more than they should: tifffile unpacks them whole.
+
+    LZW is unpacked by the package imagecodecs, to as much as it is told to. Other compressions have
+    sizes of their own in them (JPEG), or no bound.
+    """
+    if page.compression not in (_NONE, _LZW, _PACKBITS, *_DEFLATE):
         raise ValueError(f"a TIFF page compressed by {page.compression.name} is not supported")
-    if page.compression not in _DEFLATE:
+    if page.compression in (_NONE, _LZW):
         return
-    expected = page.nbytes // max(1, len(page.databytecounts)) + prod(page.chunks) * 8
+    unpacked = _unpacked_runs if page.compression == _PACKBITS else _unpacked_deflate
+    expected = prod(page.chunks) * page.dtype.itemsize + _SLACK
     for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True):
         file.filehandle.seek(offset)
-        stream, size = zlib.decompressobj(), 0
-        left = file.filehandle.read(count)
-        while left and not stream.eof:
-            size += len(stream.decompress(left, 2**20))
-            left = stream.unconsumed_tail
+        size = 0
+        for more in unpacked(file.filehandle.read(count)):
+            size += more
             if size > expected:
                 raise ValueError(f"a part of a TIFF page unpacks to more than {expected:,} bytes")
+
+
+def _unpacked_deflate(packed: bytes) -> Iterator[int]:
+    """Sizes of what is unpacked, step by step."""
+    stream = zlib.decompressobj()
+    while packed and not stream.eof:
+        yield len(stream.decompress(packed, 2**20))
+        packed = stream.unconsumed_tail
+
+
+def _unpacked_runs(packed: bytes) -> Iterator[int]:
+    """Sizes of the runs, and of what is between them."""
+    place = 0
+    while place < len(packed):
+        code = packed[place]
+        yield 0 if code == 128 else code + 1 if code < 128 else 257 - code
+        place += 1 if code == 128 else code + 2 if code < 128 else 2
 
 
 def to_bytes(pixels: Pixels, pixel_range: Range | None) -> Bytes:

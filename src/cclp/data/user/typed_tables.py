@@ -10,9 +10,9 @@ from typing import Any
 
 from cclp.data.budget import Budget
 from cclp.data.unpack import open_member
+from cclp.data.user.parquet_pages import Needs, declared
 from cclp.data.user.table import BYTES_PER_CELL, BYTES_PER_ROW, Rows, Table
 
-_BATCH = 10_000  # rows
 _TEXTS = ("string", "large_string", "binary", "large_binary")  # types of Arrow
 _BYTES_OF_XML = 2  # in memory, of a byte in a sheet: its texts are all kept
 _BYTES_OF_GAP = 8  # of an empty cell
@@ -29,21 +29,26 @@ def read_parquet(path: Path) -> Table:
         from pyarrow import parquet
 
         budget = Budget(path.stat().st_size)
+        needs = declared(path)
+        budget.take(needs.memory)
         with parquet.ParquetFile(path) as file:
-            about, schema = file.metadata, file.schema_arrow
+            schema = file.schema_arrow
             header = [str(name) for name in schema.names]
-            groups = (about.row_group(number) for number in range(about.num_row_groups))
-            unpacked = max((group.total_byte_size for group in groups), default=0)
-            budget.take(unpacked + about.num_rows * (BYTES_PER_ROW + BYTES_PER_CELL * len(header)))
+            budget.take(needs.rows * (BYTES_PER_ROW + BYTES_PER_CELL * len(header)))
             texts = [field.name for field in schema if str(field.type) in _TEXTS]
+            texts = texts if needs.dictionaries else []
         # A text that is in many rows is stored once: so it stays while a batch is read.
         with parquet.ParquetFile(path, read_dictionary=texts) as file:
-            rows = Rows(_parquet_rows(file, budget), len(header))
+            rows = Rows(_parquet_rows(file, needs, budget), len(header))
     return _table(path, header, rows, first=1, facts="")
 
 
-def _parquet_rows(file: Any, budget: Budget) -> Iterator[tuple[str, ...]]:
-    for batch in file.iter_batches(_BATCH, use_threads=False):
+def _parquet_rows(file: Any, needs: Needs, budget: Budget) -> Iterator[tuple[str, ...]]:
+    left = needs.rows
+    for batch in file.iter_batches(needs.batch, use_threads=False):
+        left -= len(batch)
+        if left < 0:
+            raise ValueError("it holds more rows than it declares")
         columns = [_cells(column) for column in batch]
         budget.take(_BYTES_OF_CHARACTER * sum(len(cell) for column in columns for cell in column))
         yield from zip(*columns, strict=True)
