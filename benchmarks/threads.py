@@ -31,18 +31,24 @@ POLICIES: dict[str, dict[str, str]] = {
 BUSY = "while True: pass"
 
 
-def train_seconds(steps: int, settings: dict[str, str]) -> float:
-    """Of a training in a process of its own, with these environment variables."""
+def train_seconds(steps: int, settings: dict[str, str], limit: float) -> float:
+    """Of a training in a process of its own, with these environment variables; at most the limit,
+    after which it is ended.
+    """
     clean = {name: value for name, value in os.environ.items() if name not in WAITING}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "run")
         line = f"-m cclp train digits --num-labels 50 --max-steps {steps} --quiet --out".split()
-        subprocess.run(
-            [sys.executable, *line, str(out)],
-            env=clean | settings,
-            check=True,
-            capture_output=True,
-        )
+        try:
+            subprocess.run(
+                [sys.executable, *line, str(out)],
+                env=clean | settings,
+                check=True,
+                capture_output=True,
+                timeout=limit,
+            )
+        except subprocess.TimeoutExpired:
+            return limit
         return float(parse_json((out / "result.json").read_bytes())["seconds"])
 
 
@@ -58,13 +64,13 @@ def busy_processes(number: int) -> Iterator[None]:
             process.wait()
 
 
-def measure(steps: int, turns: int, busy: int) -> dict[str, Any]:
+def measure(steps: int, turns: int, busy: int, limit: float) -> dict[str, Any]:
     """Medians of each, and their ratios, beside so many busy processes."""
     times: dict[str, list[float]] = {name: [] for name in POLICIES}
     with busy_processes(busy):
         for _ in range(turns):
             for name, settings in POLICIES.items():
-                times[name].append(train_seconds(steps, settings))
+                times[name].append(train_seconds(steps, settings, limit))
     middle = {name: statistics.median(values) for name, values in times.items()}
     return {
         "busy_processes": busy,
@@ -86,11 +92,15 @@ def main() -> None:
         default=os.cpu_count(),
         help="processes beside the training (default: one for each core)",
     )
+    parser.add_argument(
+        "--limit", type=float, default=180, help="seconds after which a training is ended"
+    )
     options = parser.parse_args()
     command = f"--steps {options.steps} --turns {options.turns} --busy {options.busy}"
+    command += f" --limit {options.limit:g}"
     result: dict[str, Any] = {"command": f"benchmarks/threads.py {command}"}
     for name, busy in (("quiet", 0), ("busy", options.busy)):
-        result[name] = found = measure(options.steps, options.turns, busy)
+        result[name] = found = measure(options.steps, options.turns, busy, options.limit)
         said = (
             f"{policy} {seconds:.1f} s ({found['over_cclp'][policy]:.2f})"
             for policy, seconds in found["median_seconds"].items()

@@ -301,7 +301,7 @@ def test_a_rare_class_is_measured_with_and_without_the_option() -> None:
 
 
 def test_all_ways_to_wait_are_measured_in_turns() -> None:
-    found = threads.measure(steps=2, turns=1, busy=1)
+    found = threads.measure(steps=2, turns=1, busy=1, limit=120)
     seconds = {name: times[0] for name, times in found["seconds"].items()}
     assert set(seconds) == set(threads.POLICIES)
     assert found["over_cclp"] == {name: s / seconds["cclp"] for name, s in seconds.items()}
