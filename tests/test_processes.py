@@ -311,10 +311,30 @@ def test_a_process_leaves_its_group_before_it_ends(tmp_path: Path) -> None:
     assert [done.stdout.count(line) for line in both] == [2, 2], done.stdout
 
 
-@pytest.mark.parametrize("system", ["linux", "darwin"])
+WINDOWS = """
+import ctypes, os, time
+def wait(handle, milliseconds):
+    assert (handle.value, milliseconds) == (7, 2**32 - 1)
+    while real() == parent:
+        time.sleep(0.1)
+def open_process(right, inherited, number):
+    assert (right, inherited, number) == (0x100000, False, parent)
+    return HANDLE
+class Kernel:
+    OpenProcess, WaitForSingleObject = staticmethod(open_process), staticmethod(wait)
+real, parent = os.getppid, os.getppid()
+os.getppid = lambda: parent  # Windows keeps it
+ctypes.WinDLL = lambda name: Kernel
+"""
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
 def test_children_end_with_their_parent(tmp_path: Path, system: str) -> None:
+    """Windows is played by functions of its names, with the behaviour that its manual describes."""
     child = (
-        f"import os, sys, time; sys.platform = {system!r}\n"
+        WINDOWS.replace("HANDLE", "7")
+        * (system == "win32")
+        + f"import os, sys, time; from cclp.training import family; sys.platform = {system!r}\n"
         "from cclp.training.family import end_with_parent\n"
         "print(end_with_parent(), flush=True); os.kill(os.getppid(), 9); time.sleep(1000)"
     )
@@ -324,6 +344,16 @@ def test_children_end_with_their_parent(tmp_path: Path, system: str) -> None:
     )
     done = children.run([sys.executable, "-c", parent], env=children.environment())
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "True\n")
+
+
+def test_a_parent_that_has_ended_on_windows() -> None:
+    code = (
+        WINDOWS.replace("HANDLE", "None") + "import sys; from cclp.training import family\n"
+        "sys.platform = 'win32'; os.environ['CCLP_PARENT'] = str(parent)\n"
+        "print(family.end_with_parent())"
+    )
+    done = children.run([sys.executable, "-c", code], check=True, env=children.environment())
+    assert done.stdout == "False\n"
 
 
 def test_a_process_that_is_stopped_is_told(forks: Forks, tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Thread
+from typing import Any
 
 PARENT = "CCLP_PARENT"  # the environment variable with the number of the launching process
 _PR_SET_PDEATHSIG = 1
+_SYNCHRONIZE, _FOR_EVER = 0x100000, 0xFFFFFFFF  # of Windows: a right, and a time
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 
@@ -28,7 +30,10 @@ def end_with_parent() -> bool:
     if not parent or parent == os.getpid():
         return True
     if not _is_killed_by_the_system():
-        Thread(target=_outlive, args=(parent,), daemon=True).start()
+        wait = _windows_waiter(parent) if sys.platform == "win32" else lambda: _wait_for(parent)
+        if wait is None:
+            return False
+        Thread(target=_end_after, args=(wait,), daemon=True).start()
     return os.getppid() == parent
 
 
@@ -38,11 +43,25 @@ def _is_killed_by_the_system() -> bool:
     return bool(ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) == 0)
 
 
-def _outlive(parent: int) -> None:
-    """End with the parent. Windows keeps its number: there only broken connections tell."""
+def _end_after(wait: Callable[[], object]) -> None:
+    wait()
+    os._exit(1)
+
+
+def _wait_for(parent: int) -> None:
+    """Until this process has another parent."""
     while os.getppid() == parent:
         time.sleep(_SECONDS_BETWEEN_LOOKS)
-    os._exit(1)
+
+
+def _windows_waiter(parent: int) -> Callable[[], object] | None:
+    """Waits until the parent has ended; None if it has. Windows keeps its number for the child."""
+    system: Any = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined,unused-ignore]
+    system.OpenProcess.restype = ctypes.c_void_p
+    handle = system.OpenProcess(_SYNCHRONIZE, False, parent)
+    if not handle:
+        return None
+    return lambda: system.WaitForSingleObject(ctypes.c_void_p(handle), _FOR_EVER)
 
 
 def watch(children: Sequence[subprocess.Popen[bytes]], warn: Callable[[str], None]) -> None:
