@@ -17,6 +17,8 @@ NETS = {
     "mnist_small": "cclp.nets.small:mnist_small",
     "mlp": "cclp.nets.perceptron:mlp_for",
     "linear": "cclp.nets.perceptron:linear_for",
+    "ladder": "cclp.nets.ladder:perceptron",
+    "ladder_gamma": "cclp.nets.ladder:gamma",
 }
 
 
