@@ -23,6 +23,8 @@ METHODS = {
     "improved_gan": "cclp.methods.improved_gan:ImprovedGAN",
     "ladder": "cclp.methods.ladder:Ladder",
     "ladder_gamma": "cclp.methods.ladder_gamma:LadderGamma",
+    "temporal_ensembling": "cclp.methods.temporal_ensembling:TemporalEnsembling",
+    "laplacian": "cclp.methods.laplacian:Laplacian",
 }
 
 NETS: dict[str, str] = {  # of methods that need a network of their own, by name in nets.registry
