@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import cclp
 from cclp.methods import (
     METHODS,
+    NETS,
     check_methods,
     file_name,
     make_methods,
@@ -32,6 +33,7 @@ from tests.inputs import vector_inputs
 
 PEERS = [name for name in METHODS if name not in ("supervised", "cclp")]
 ON_EMBEDDINGS = ("lba",)  # they leave the classifier alone
+FROM_SECOND_STEP = ("temporal_ensembling",)  # before it they have nothing to compare with
 FROM_LABELED: dict[str, tuple[str, ...]] = {}  # terms that need no unlabeled samples
 
 
@@ -273,13 +275,15 @@ def test_health_looks_at_the_graph_the_loss_uses(settings: dict[str, Any]) -> No
     assert found != cclp.graph_health(*batch, num_classes=10)
 
 
-def digits_step(method: str, *, unlabeled: bool = True) -> tuple[Objective, dict[str, Tensor]]:
+def digits_step(
+    method: str, *, unlabeled: bool = True, net: str | None = None
+) -> tuple[Objective, dict[str, Tensor]]:
     torch.manual_seed(0)
     settings: dict[str, Any] = {"pseudo_label": {"threshold": 0.0}, "fixmatch": {"threshold": 0.0}}
     x = torch.randn(60, 16)
     objective = Objective(
         nn.Identity(),
-        make_net(required_net(method) or "mlp", (16,), 4),
+        make_net(net or required_net(method) or "mlp", (16,), 4),
         make_methods(method, 4, settings),
     )
     objective.attach(vector_inputs(16), 60)
@@ -292,7 +296,7 @@ def digits_step(method: str, *, unlabeled: bool = True) -> tuple[Objective, dict
     return objective, terms
 
 
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", [name for name in PEERS if name not in FROM_SECOND_STEP])
 def test_gradients_are_where_they_should_be(name: str) -> None:
     objective, terms = digits_step(name)
     mine = [term for key, term in terms.items() if key != "cross_entropy"]
@@ -307,7 +311,8 @@ def test_gradients_are_where_they_should_be(name: str) -> None:
             assert parameter.grad is None
         else:
             assert parameter.grad is not None
-            assert parameter.grad.norm() > 0
+            # a ladder's decoder gives 0 at first, whatever the bias
+            assert parameter.grad.norm() > 0 or (name in NETS and parameter.ndim == 1)
     for method in objective.methods:
         for parameter in method.parameters():  # a teacher is not trained, a generator is
             assert (parameter.grad is not None) == parameter.requires_grad
@@ -334,10 +339,12 @@ def test_under_bfloat16_terms_stay_in_float32_and_close(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "mean_teacher"])
 def test_a_method_leaves_the_batch_statistics_alone(name: str) -> None:
     """They come from one pass over each sample as it is, whatever the method adds."""
-    plain, _ = digits_step("supervised")
+    plain, _ = digits_step("supervised", net=required_net(name))
     other, _ = digits_step(name)
     plain_state, state = dict(plain.net.named_buffers()), dict(other.net.named_buffers())
-    assert state["features.3.num_batches_tracked"] == 2  # labeled and unlabeled
+    tracked = {name: passes for name, passes in state.items() if name.endswith("_tracked")}
+    assert tracked
+    assert set(map(int, tracked.values())) == {2}  # labeled and unlabeled
     torch.testing.assert_close(state, plain_state, rtol=0, atol=0)
 
 

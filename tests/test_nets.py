@@ -8,6 +8,7 @@ from torch import nn
 
 import cclp.nets
 from cclp.nets import GaussianNoise, Net, cifar_net, mlp, mnist_net, small_net, svhn_net
+from cclp.nets.large import WeightNormalized
 from cclp.nets.registry import NETS, call_net, check_net, make_net
 from tests import children
 
@@ -121,12 +122,13 @@ def test_errors_name_the_argument(change: dict[str, object], message: str) -> No
 # name: size of z, smallest side of images
 IMAGE_NETS = {
     "mnist": (128, 4), "mnist_small": (64, 8), "svhn": (128, 4), "cifar": (192, 4),
-    "small": (96, 4),
+    "small": (96, 4), "large": (128, 4),
 }  # fmt: skip
+FOR_ALL = ("mlp", "linear", "discriminator_mlp", "ladder")
 
 
 def test_all_names_are_tested() -> None:
-    assert set(NETS) == {*IMAGE_NETS, "mlp", "linear"}
+    assert set(NETS) == {*IMAGE_NETS, *FOR_ALL, "ladder_gamma"}
 
 
 @pytest.mark.parametrize("name", IMAGE_NETS)
@@ -146,9 +148,13 @@ def test_a_net_is_made_for_the_shape_of_images(name: str) -> None:
         make_net(name, (64,), 10)
 
 
+@pytest.mark.parametrize("name", FOR_ALL)
 @pytest.mark.parametrize("shape", [(1,), (30,), (1, 8, 8), (3, 32, 32)])
-def test_the_perceptron_is_for_all_shapes(shape: tuple[int, ...]) -> None:
-    assert make_net("mlp", shape, 5).eval()(torch.zeros(2, *shape)).shape == (2, 5)
+def test_perceptrons_are_for_all_shapes(name: str, shape: tuple[int, ...]) -> None:
+    net = make_net(name, shape, 5).eval()
+    z = net.features(torch.zeros(2, *shape))
+    assert z.shape == (2, net.embedding_size)
+    assert net.classifier(z).shape == (2, 5)
 
 
 @pytest.mark.parametrize(
@@ -207,3 +213,57 @@ def test_a_linear_net_begins_at_zero_and_embeds_its_inputs() -> None:
     torch.testing.assert_close(net.features(x), x)
     torch.testing.assert_close(net(x), torch.zeros(5, 3))
     assert sum(p.numel() for p in net.parameters()) == 4 * 3 + 3
+
+
+# --- nets of peers ---
+
+
+def test_the_large_net_is_that_of_its_papers() -> None:
+    net = make_net("large", (3, 32, 32), 10)
+    convs = [m for m in net.features.modules() if isinstance(m, nn.Conv2d)]
+    assert [c.out_channels for c in convs] == [128] * 3 + [256] * 3 + [512, 256, 128]
+    assert [c.kernel_size[0] for c in convs] == [3] * 7 + [1, 1]
+    assert [c.padding[0] for c in convs] == [1] * 6 + [0] * 3
+    kinds = [type(m) for m in net.features.modules()]
+    assert (kinds.count(nn.MaxPool2d), kinds.count(nn.Dropout)) == (2, 2)
+    assert kinds.count(nn.BatchNorm2d) == len(convs)
+    slopes = [m.negative_slope for m in net.features.modules() if isinstance(m, nn.LeakyReLU)]
+    assert slopes == [0.1] * len(convs)
+    x = torch.randn(2, 3, 32, 32)
+    for layer in net.features[:-2]:  # type: ignore[index]
+        x = layer(x)
+    assert x.shape == (2, 128, 6, 6)  # as in the papers, before the mean
+    parameters = sum(p.numel() for p in net.parameters())
+    weights = 3 * 9 * 128 + 2 * 9 * 128**2 + 9 * 128 * 256 + 2 * 9 * 256**2
+    weights += 9 * 256 * 512 + 512 * 256 + 256 * 128 + 128 * 10
+    assert parameters == weights + 2 * (3 * 128 + 3 * 256 + 512 + 256 + 128) + 10
+
+
+def test_the_discriminator_is_that_of_its_paper() -> None:
+    net = make_net("discriminator_mlp", (1, 28, 28), 10)
+    parts = (*net.features, *net.classifier)  # type: ignore[misc]
+    layers = [part for part in parts if isinstance(part, WeightNormalized)]
+    assert [layer.weight.shape[0] for layer in layers] == [1000, 500, 250, 250, 250, 10]
+    assert [layer.gain is None for layer in layers] == [True] * 5 + [False]
+    noise = [part.std for part in parts if isinstance(part, GaussianNoise)]
+    assert noise == [0.3] + [0.5] * 5
+
+
+def test_weight_normalisation_begins_with_z_scores() -> None:
+    torch.manual_seed(0)
+    layer, x = WeightNormalized(3, 4), 5 * torch.randn(50, 3) + 2
+    before = layer.eval()(x)
+    torch.testing.assert_close(before, x @ (layer.weight / layer.weight.norm(dim=1)[:, None]).T)
+    first = layer.train()(x)
+    torch.testing.assert_close(first.mean(0), torch.zeros(4), atol=1e-5, rtol=0)
+    torch.testing.assert_close(first.std(0, correction=0), torch.ones(4))
+    kept = {name: buffer.clone() for name, buffer in layer.named_buffers()}
+    layer(x + 1)  # the first batch alone
+    torch.testing.assert_close(dict(layer.named_buffers()), kept, rtol=0, atol=0)
+    torch.testing.assert_close(layer.eval()(x), first)
+    other = WeightNormalized(3, 4)
+    other.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(other(x), first)  # ready, also in training
+    with torch.no_grad():
+        layer.weight.mul_(7)  # the size of weights does not matter
+    torch.testing.assert_close(layer(x), first)

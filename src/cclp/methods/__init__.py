@@ -21,9 +21,16 @@ METHODS = {
     "vat": "cclp.methods.vat:VAT",
     "fixmatch": "cclp.methods.fixmatch:FixMatch",
     "improved_gan": "cclp.methods.improved_gan:ImprovedGAN",
+    "ladder": "cclp.methods.ladder:Ladder",
+    "ladder_gamma": "cclp.methods.ladder_gamma:LadderGamma",
+    "temporal_ensembling": "cclp.methods.temporal_ensembling:TemporalEnsembling",
+    "laplacian": "cclp.methods.laplacian:Laplacian",
 }
 
-NETS: dict[str, str] = {}  # of methods that need a network of their own, by name in nets.registry
+NETS: dict[str, str] = {  # of methods that need a network of their own, by name in nets.registry
+    "ladder": "ladder",
+    "ladder_gamma": "ladder_gamma",
+}
 
 
 def method_parts(name: str) -> list[str]:

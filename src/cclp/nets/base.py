@@ -4,7 +4,7 @@ The graph of CCLP is built over z, so nothing random stands directly before it: 
 make the graph too sparse.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from torch import Tensor, nn
@@ -95,11 +95,15 @@ class GaussianNoise(nn.Module):
 
 
 def convolutions(
-    inputs: int, *outputs: int, activation: type[nn.ELU] | type[nn.ReLU] = nn.ELU
+    inputs: int,
+    *outputs: int,
+    activation: Callable[..., nn.Module] = nn.ELU,
+    kernel: int = 3,
+    padding: int = 1,
 ) -> Iterable[nn.Module]:
-    """3 x 3 convolutions, each followed by batch norm and an activation."""
+    """Convolutions, 3 x 3 unless said, each followed by batch norm and an activation."""
     for size in outputs:
-        yield nn.Conv2d(inputs, size, 3, padding=1, bias=False)
+        yield nn.Conv2d(inputs, size, kernel, padding=padding, bias=False)
         yield nn.BatchNorm2d(size, eps=1e-3, momentum=0.01)  # a decay of 0.99
         yield activation(inplace=True)  # batch norm does not need its own output
         inputs = size

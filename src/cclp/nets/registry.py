@@ -17,6 +17,10 @@ NETS = {
     "mnist_small": "cclp.nets.small:mnist_small",
     "mlp": "cclp.nets.perceptron:mlp_for",
     "linear": "cclp.nets.perceptron:linear_for",
+    "large": "cclp.nets.large:large",
+    "discriminator_mlp": "cclp.nets.large:discriminator_mlp",
+    "ladder": "cclp.nets.ladder:perceptron",
+    "ladder_gamma": "cclp.nets.ladder:gamma",
 }
 
 

@@ -122,7 +122,8 @@ def recalibrate_batchnorm(
         index: of those to choose from; at most 5,000 are run.
         seed: of the choice.
     """
-    norms = batch_norms(objective.network.features)
+    network = objective.network
+    norms = batch_norms(network)
     if not norms:
         return
     mode, momentum = objective.training, [norm.momentum for norm in norms]
@@ -135,7 +136,8 @@ def recalibrate_batchnorm(
     rows = max(2, min(_BATCH, _BATCH_VALUES // prod(x.shape[1:])))
     with fabric.autocast():
         for part in np.array_split(chosen, -(-len(chosen) // rows)):
-            objective.network.features(objective.inputs(fabric.to_device(torch.tensor(x[part]))))
+            batch = fabric.to_device(torch.tensor(x[part]))
+            network.classifier(network.features(objective.inputs(batch)))
     for norm, before in zip(norms, momentum, strict=True):
         norm.momentum = before
     objective.train(mode)
