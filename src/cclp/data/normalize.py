@@ -63,7 +63,9 @@ class ZScore(nn.Module):
 
 
 def value_range(x: NDArray[Any], index: Indices) -> tuple[float, float]:
-    """Smallest and largest value that images may have; 0 and 0 for vectors.
+    """Smallest and largest value of images; 0 and 0 for vectors.
+
+    Those that are there, of bytes too: the bundled digits are bytes of 0 to 16.
 
     Args:
         x: samples, (N, …).
@@ -71,8 +73,6 @@ def value_range(x: NDArray[Any], index: Indices) -> tuple[float, float]:
     """
     if x.ndim != 4:
         return 0.0, 0.0
-    if x.dtype == np.uint8:
-        return 0.0, 255.0
     ends = [(float(chunk.min()), float(chunk.max())) for chunk in _chunks(x, index)]
     low, high = min(low for low, _ in ends), max(high for _, high in ends)
     return (low, high) if high > low else (low, low + 1)
