@@ -126,7 +126,7 @@ IMAGE_NETS = {
 
 
 def test_all_names_are_tested() -> None:
-    assert set(NETS) == {*IMAGE_NETS, "mlp", "linear"}
+    assert set(NETS) == {*IMAGE_NETS, "mlp", "linear", "auxiliary"}
 
 
 @pytest.mark.parametrize("name", IMAGE_NETS)

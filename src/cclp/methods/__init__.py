@@ -21,9 +21,16 @@ METHODS = {
     "vat": "cclp.methods.vat:VAT",
     "fixmatch": "cclp.methods.fixmatch:FixMatch",
     "improved_gan": "cclp.methods.improved_gan:ImprovedGAN",
+    "m2": "cclp.methods.m2:M2",
+    "sdgm": "cclp.methods.auxiliary:SDGM",
+    "adgm": "cclp.methods.auxiliary:ADGM",
+    "mmcvae": "cclp.methods.mmcvae:MMCVAE",
 }
 
-NETS: dict[str, str] = {}  # of methods that need a network of their own, by name in nets.registry
+NETS: dict[str, str] = {  # of methods that need a network of their own, by name in nets.registry
+    "sdgm": "auxiliary",
+    "adgm": "auxiliary",
+}
 
 
 def method_parts(name: str) -> list[str]:
