@@ -34,7 +34,12 @@ from tests.inputs import vector_inputs
 PEERS = [name for name in METHODS if name not in ("supervised", "cclp")]
 ON_EMBEDDINGS = ("lba",)  # they leave the classifier alone
 FROM_SECOND_STEP = ("temporal_ensembling",)  # before it they have nothing to compare with
-FROM_LABELED: dict[str, tuple[str, ...]] = {}  # terms that need no unlabeled samples
+FROM_LABELED: dict[str, tuple[str, ...]] = {  # terms that need no unlabeled samples
+    "m2": ("m2_labeled",),
+    "sdgm": ("sdgm_labeled",),
+    "adgm": ("adgm_labeled",),
+    "mmcvae": ("mmcvae_hinge", "mmcvae_labeled"),
+}
 
 
 def quiet_net(features: nn.Module, classes: int = 2, size: int = 2) -> Net:

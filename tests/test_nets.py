@@ -128,7 +128,7 @@ FOR_ALL = ("mlp", "linear", "discriminator_mlp", "ladder")
 
 
 def test_all_names_are_tested() -> None:
-    assert set(NETS) == {*IMAGE_NETS, *FOR_ALL, "ladder_gamma"}
+    assert set(NETS) == {*IMAGE_NETS, *FOR_ALL, "ladder_gamma", "auxiliary"}
 
 
 @pytest.mark.parametrize("name", IMAGE_NETS)

@@ -25,11 +25,17 @@ METHODS = {
     "ladder_gamma": "cclp.methods.ladder_gamma:LadderGamma",
     "temporal_ensembling": "cclp.methods.temporal_ensembling:TemporalEnsembling",
     "laplacian": "cclp.methods.laplacian:Laplacian",
+    "m2": "cclp.methods.m2:M2",
+    "sdgm": "cclp.methods.auxiliary:SDGM",
+    "adgm": "cclp.methods.auxiliary:ADGM",
+    "mmcvae": "cclp.methods.mmcvae:MMCVAE",
 }
 
 NETS: dict[str, str] = {  # of methods that need a network of their own, by name in nets.registry
     "ladder": "ladder",
     "ladder_gamma": "ladder_gamma",
+    "sdgm": "auxiliary",
+    "adgm": "auxiliary",
 }
 
 

@@ -21,6 +21,7 @@ NETS = {
     "discriminator_mlp": "cclp.nets.large:discriminator_mlp",
     "ladder": "cclp.nets.ladder:perceptron",
     "ladder_gamma": "cclp.nets.ladder:gamma",
+    "auxiliary": "cclp.nets.autoencoders:auxiliary",
 }
 
 
