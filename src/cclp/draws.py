@@ -70,6 +70,11 @@ def rand(*size: int, device: torch.device) -> Tensor:
     return torch.rand(size, device=device, generator=generator_for(device))
 
 
+def randn(*size: int, device: torch.device) -> Tensor:
+    """N(0, 1)."""
+    return torch.randn(size, device=device, generator=generator_for(device))
+
+
 def randint(high: int, size: tuple[int, ...], device: torch.device) -> Tensor:
     """Integers from 0 to below ``high``."""
     return torch.randint(high, size, device=device, generator=generator_for(device))

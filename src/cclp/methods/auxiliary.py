@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cclp import draws
 from cclp.checks import check_integer
 from cclp.methods.base import Inputs, Method, Step, check_weight, kept_statistics
 from cclp.methods.improved_gan import as_inputs
@@ -119,7 +120,7 @@ class SDGM(Method):
         """Classes in turn."""
         device = next(self.parameters()).device
         y = F.one_hot(torch.arange(count, device=device) % self.num_classes, self.num_classes)
-        made = self.make(torch.randn(count, self.latent, device=device), y.float())
+        made = self.make(draws.randn(count, self.latent, device=device), y.float())
         return as_inputs(made.reshape(count, *self.inputs.shape), self.inputs)
 
     def make(self, z: Tensor, y: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cclp import draws
 from cclp.checks import check_integer
 from cclp.methods.base import Inputs, Method, Step, check_weight
 from cclp.methods.improved_gan import as_inputs
@@ -81,5 +82,5 @@ class M2(Method):
         """Classes in turn."""
         device = next(self.parameters()).device
         y = F.one_hot(torch.arange(count, device=device) % self.num_classes, self.num_classes)
-        made = self.decoder(torch.randn(count, self.latent, device=device), y.float())
+        made = self.decoder(draws.randn(count, self.latent, device=device), y.float())
         return as_inputs(made.reshape(count, *self.inputs.shape), self.inputs)

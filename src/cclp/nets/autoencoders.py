@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from cclp import draws
 from cclp.nets.base import GaussianNoise, Net, Shape
 
 AUXILIARY = 50  # size of a
@@ -74,7 +75,7 @@ def split_gaussian(out: Tensor) -> tuple[Tensor, Tensor]:
 
 def draw_gaussian(mean: Tensor, log_variance: Tensor) -> Tensor:
     """A sample through which gradients pass: mean + standard deviation · N(0, 1)."""
-    return mean + (0.5 * log_variance).exp() * torch.randn_like(mean)
+    return mean + (0.5 * log_variance).exp() * draws.randn_like(mean)
 
 
 class AuxiliaryFeatures(nn.Module):

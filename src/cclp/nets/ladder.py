@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cclp import draws
 from cclp.nets.base import Net, Shape, global_pool, image_shape
 
 NOISE = 0.3
@@ -205,7 +206,7 @@ class Decoder(nn.Module):
 
 def add_noise(x: Tensor, std: float) -> Tensor:
     """Of N(0, std²)."""
-    return x + std * torch.randn_like(x)
+    return x + std * draws.randn_like(x)
 
 
 def normalize(x: Tensor, eps: float = 1e-5) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cclp.draws import Dropout
 from cclp.nets.base import GaussianNoise, Net, Shape, convolutions, global_pool, image_shape
 
 WIDTHS = (1000, 500, 250, 250, 250)
@@ -26,10 +27,10 @@ def large(shape: Shape, num_classes: int) -> Net:
         GaussianNoise(0.15),
         *conv(channels, 128, 128, 128),
         nn.MaxPool2d(2),
-        nn.Dropout(0.5),
+        Dropout(0.5),
         *conv(128, 256, 256, 256),
         nn.MaxPool2d(2),
-        nn.Dropout(0.5),
+        Dropout(0.5),
         *conv(256, 512, padding=0 if min(height, width) >= 12 else 1),
         *conv(512, 256, 128, kernel=1, padding=0),
         *global_pool(),
@@ -54,7 +55,8 @@ class WeightNormalized(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, *, gain: bool = False) -> None:
         super().__init__()
-        self.weight = nn.Parameter(0.05 * torch.randn(outputs, inputs))
+        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        nn.init.normal_(self.weight, std=0.05)
         self.bias = nn.Parameter(torch.zeros(outputs))
         self.gain = nn.Parameter(torch.ones(outputs)) if gain else None
         self.register_buffer("scale", torch.ones(outputs))
