@@ -21,6 +21,7 @@ METHODS = {
     "vat": "cclp.methods.vat:VAT",
     "fixmatch": "cclp.methods.fixmatch:FixMatch",
     "improved_gan": "cclp.methods.improved_gan:ImprovedGAN",
+    "catgan": "cclp.methods.catgan:CatGAN",
 }
 
 NETS: dict[str, str] = {}  # of methods that need a network of their own, by name in nets.registry
