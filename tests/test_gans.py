@@ -12,7 +12,9 @@ from cclp.methods import make_methods, required_net
 from cclp.methods.base import Inputs, Method, Step
 from cclp.methods.catgan import CatGAN, indecision
 from cclp.methods.improved_gan import ImprovedGAN, discriminator_loss, feature_matching
+from cclp.methods.triple_gan import TripleGAN
 from cclp.nets import Net
+from cclp.nets.discriminators import PairDiscriminator
 from cclp.nets.registry import make_net
 from cclp.runs.start import Stopped, resume, train
 from cclp.training.objective import Objective
@@ -23,7 +25,7 @@ LN3 = math.log(3)
 LN2 = math.log(2)
 X = torch.tensor([[LN3, 0.0], [0.0, 0.0]])  # as logits: (3/4, 1/4) and (1/2, 1/2)
 H = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))  # entropy of the first
-GANS = ("improved_gan", "catgan")
+GANS = ("improved_gan", "catgan", "triple_gan")
 CENTRES = torch.tensor([[2.0, 1.0], [-1.0, -1.5]])
 
 
@@ -124,6 +126,7 @@ def learn_mixture(name: str, steps: int, learning_rate: float = 1e-3) -> Objecti
         )
     ]
     adam = torch.optim.Adam(groups, betas=(0.5, 0.999))
+    slower = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, steps)  # or the players go round
     for number in range(steps):
         x_labeled, labels = mixture(10)
         x, _ = mixture(100)
@@ -131,6 +134,7 @@ def learn_mixture(name: str, steps: int, learning_rate: float = 1e-3) -> Objecti
         adam.zero_grad()
         torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
         adam.step()
+        slower.step()
     return objective.eval()
 
 
@@ -160,6 +164,90 @@ def test_catgan_by_hand() -> None:
     assert sure.grad.isfinite().all()
 
 
+class FirstOfPair(nn.Module):
+    """A discriminator whose logit is a · (first input) + b · (first number beside it)."""
+
+    def __init__(self, a: float, b: float) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.tensor([a, b]))
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        return self.weights[0] * x[:, 0] + self.weights[1] * condition[:, 0]
+
+
+def softplus(x: float) -> float:
+    return math.log1p(math.exp(x))
+
+
+def test_triple_gan_by_hand() -> None:
+    """C chooses the first class for the first sample (3/4) and, of two alike, for the second."""
+    net = quiet_net()
+    method = given(TripleGAN(2, weight=0.7, entropy=0.2, balance=0.1), net, X.flip(1))
+    method.discriminator = FirstOfPair(1.0, 0.5)
+    found = values(method(make_step(net)))
+    # labeled (1, 0) of class 0, (0, 1) of class 1, and the first unlabeled one: logits 1.5, 0 and
+    # ln 3 + 0.5; the other: 0.5; made up, (0, ln 3) for class 0 and (0, 0) for class 1: 0.5 and 0
+    real = (softplus(-1.5) + LN2 + softplus(-LN3 - 0.5)) / 3
+    made_up = (softplus(0.5) + LN2) / 2
+    mean = -(math.log(0.625) + math.log(0.375)) / 2
+    expected = {
+        "discriminator": real + softplus(0.5) / 2 + made_up / 2,
+        "generator": (softplus(-0.5) + LN2) / 4,
+        "triple_gan": 0.7 * (0.75 * softplus(-LN3 - 0.5) + 0.5 * softplus(-0.5)) / 2,
+        "confidence": 0.2 * (H + LN2) / 2 + 0.1 * mean,
+        "made_up": 0.1 * (-math.log(0.25) + LN2) / 2,
+    }
+    assert found == pytest.approx(expected, rel=1e-5)
+    early = method(make_step(net, progress=0.2))
+    assert "made_up" not in early
+
+
+def test_triple_gan_teaches_the_classifier_by_the_probability_of_its_choice() -> None:
+    """The gradient of p_max · c, and none of c = −ln D."""
+    net = quiet_net()
+    method = given(TripleGAN(2, weight=1.0), net, X)
+    method.discriminator = FirstOfPair(1.0, 0.5)
+    logits = X.clone().requires_grad_()
+    step = make_step(net)._replace(z_unlabeled=logits)
+    method(step)["triple_gan"].backward()
+    slope = 0.75 * 0.25 * softplus(-LN3 - 0.5) / 2
+    assert logits.grad is not None
+    torch.testing.assert_close(logits.grad[0], torch.tensor([slope, -slope]))
+
+
+def test_triple_gan_has_each_player_learn_from_its_terms() -> None:
+    torch.manual_seed(0)
+    objective = objective_of("triple_gan", vector_inputs(16))
+    x = torch.randn(40, 16)
+    terms, _, _ = objective(x[:20], torch.arange(20) % 4, x, 0.5, 10)
+    modules = {
+        "features": objective.net.features,
+        "classifier": objective.net.classifier,
+        "generator": objective.get_submodule("methods.1.generator"),
+        "discriminator": objective.get_submodule("methods.1.discriminator"),
+    }
+    assert {name: learners(term, modules) for name, term in terms.items()} == {
+        "cross_entropy": {"features", "classifier"},
+        "discriminator": {"discriminator"},
+        "generator": {"generator"},
+        "triple_gan": {"features", "classifier"},
+        "confidence": {"features", "classifier"},
+        "made_up": {"features", "classifier"},
+    }
+
+
+def test_a_pair_discriminator_looks_at_both() -> None:
+    torch.manual_seed(0)
+    judge = PairDiscriminator((1, 8, 8), 3).eval()
+    x, y = torch.randn(2, 1, 8, 8), torch.eye(3)
+    logits = judge(x, y[:2])
+    assert logits.shape == (2,)
+    assert (logits != judge(x.flip(0), y[:2])).all()
+    assert (logits != judge(x, y[1:])).all()
+    torch.testing.assert_close(logits, judge(x, y[:2]))
+    assert (judge.train()(x, y[:2]) != logits).all()  # noise
+
+
 @pytest.mark.parametrize("name", ["improved_gan", "catgan"])
 def test_the_generator_learns_from_its_term_alone(name: str) -> None:
     torch.manual_seed(0)
@@ -177,7 +265,9 @@ def test_the_generator_learns_from_its_term_alone(name: str) -> None:
     assert all(parameter.requires_grad for parameter in objective.parameters())
 
 
-@pytest.mark.parametrize(("name", "steps", "near"), [("improved_gan", 300, 0.45)])
+@pytest.mark.parametrize(
+    ("name", "steps", "near"), [("improved_gan", 300, 0.45), ("triple_gan", 200, 0.45)]
+)
 def test_a_mixture_is_learned(name: str, steps: int, near: float) -> None:
     objective = learn_mixture(name, steps)
     x, y = mixture(500)
@@ -187,8 +277,10 @@ def test_a_mixture_is_learned(name: str, steps: int, near: float) -> None:
     assert made is not None
     noise = torch.randn(500, 2)  # what a generator that knows nothing might make
     assert energy_distance(made, x) < near * energy_distance(noise, x)
-    share = torch.cdist(made, CENTRES).argmin(1).float().mean()
-    assert 0.25 < share < 0.75  # both of the two are made
+    nearest = torch.cdist(made, CENTRES).argmin(1)
+    assert 0.25 < nearest.float().mean() < 0.75  # both of the two are made
+    if name == "triple_gan":  # each as asked for: classes in turn
+        assert (nearest == torch.arange(500) % 2).float().mean() > 0.95
     assert (logits.argmax(1) == y).float().mean() > 0.99
 
 

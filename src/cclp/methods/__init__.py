@@ -22,6 +22,7 @@ METHODS = {
     "fixmatch": "cclp.methods.fixmatch:FixMatch",
     "improved_gan": "cclp.methods.improved_gan:ImprovedGAN",
     "catgan": "cclp.methods.catgan:CatGAN",
+    "triple_gan": "cclp.methods.triple_gan:TripleGAN",
 }
 
 NETS: dict[str, str] = {}  # of methods that need a network of their own, by name in nets.registry
