@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from cclp.methods import make_methods, required_net
+from cclp.methods.bad_gan import BadGAN
 from cclp.methods.base import Inputs, Method, Step
 from cclp.methods.catgan import CatGAN, indecision
 from cclp.methods.improved_gan import ImprovedGAN, discriminator_loss, feature_matching
 from cclp.methods.triple_gan import TripleGAN
 from cclp.nets import Net
+from cclp.nets.density import MADE
 from cclp.nets.discriminators import PairDiscriminator
 from cclp.nets.registry import make_net
 from cclp.runs.start import Stopped, resume, train
@@ -25,7 +27,7 @@ LN3 = math.log(3)
 LN2 = math.log(2)
 X = torch.tensor([[LN3, 0.0], [0.0, 0.0]])  # as logits: (3/4, 1/4) and (1/2, 1/2)
 H = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))  # entropy of the first
-GANS = ("improved_gan", "catgan", "triple_gan")
+GANS = ("improved_gan", "catgan", "triple_gan", "bad_gan")
 CENTRES = torch.tensor([[2.0, 1.0], [-1.0, -1.5]])
 
 
@@ -248,6 +250,94 @@ def test_a_pair_discriminator_looks_at_both() -> None:
     assert (judge.train()(x, y[:2]) != logits).all()  # noise
 
 
+class Linear(nn.Module):
+    """A density model whose log density is w · (first input)."""
+
+    def __init__(self, w: float) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(w))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w * x[:, 0]
+
+
+def test_bad_gan_by_hand() -> None:
+    """ln p of real samples: 2 ln 3 and 0, of made-up ones 4 and −2; ε between the two real ones."""
+    net = quiet_net()
+    method = given(BadGAN(2, density=0.5, entropy=0.2), net, torch.tensor([[2.0, 0], [-1.0, 0]]))
+    plain = given(ImprovedGAN(2), net, torch.tensor([[2.0, 0], [-1.0, 0]]))
+    method.density_model = Linear(2.0)
+    tenth = 0.1 * 2 * LN3  # interpolated
+    expected = {
+        **values(plain(make_step(net))),
+        "density": -LN3,
+        "unlikely": 0.5 * (4 - tenth) / 2,
+        "conditional_entropy": 0.2 * (H + LN2) / 2,
+    }
+    assert values(method(make_step(net))) == pytest.approx(expected, rel=1e-5)
+    assert float(method.get_buffer("threshold")) == pytest.approx(tenth)
+    method(make_step(net, torch.zeros(2, 2)))  # now the mean of two batches
+    assert float(method.get_buffer("threshold")) == pytest.approx(tenth / 2)
+    assert "unlikely" not in method(make_step(net, progress=0.2))
+    assert set(method.state_dict()) >= {"threshold", "batches"}
+
+
+def test_bad_gan_has_each_network_learn_from_its_terms() -> None:
+    torch.manual_seed(0)
+    objective = objective_of("bad_gan", vector_inputs(16))
+    method = objective.methods[1]
+    assert isinstance(method, BadGAN)
+    method.batches.fill_(100)
+    method.threshold.fill_(-1e3)  # all made-up samples are too likely
+    x = torch.randn(40, 16)
+    terms, _, _ = objective(x[:20], torch.arange(20) % 4, x, 0.5, 10)
+    modules = {
+        "net": objective.net,
+        "generator": method.generator,
+        "density_model": method.density_model,
+    }
+    assert {name: learners(term, modules) for name, term in terms.items()} == {
+        "cross_entropy": {"net"},
+        "improved_gan": {"net"},
+        "generator": {"generator"},
+        "density": {"density_model"},
+        "unlikely": {"generator"},
+    }
+
+
+def test_a_density_integrates_to_one_and_looks_back_only() -> None:
+    torch.manual_seed(0)
+    model = MADE((2,), hidden=20, noise=0.3)
+    axis = torch.linspace(-8, 8, 401)
+    grid = torch.cartesian_prod(axis, axis)
+    with torch.no_grad():
+        mass = model.log_density(grid).double().exp().sum() * (axis[1] - axis[0]) ** 2
+    assert float(mass) == pytest.approx(1, abs=1e-3)
+    model = MADE((1, 2, 2), hidden=20)
+    outputs = torch.autograd.functional.jacobian(  # type: ignore[no-untyped-call]
+        lambda x: model.last(torch.relu(model.first(x))).view(4, 9).sum(1), torch.randn(4)
+    )
+    assert (outputs.triu() == 0).all()
+    assert (outputs[3, :3] != 0).all()
+    assert MADE((1,), hidden=5)(torch.zeros(3, 1)).shape == (3,)
+
+
+def test_a_density_model_learns_a_mixture() -> None:
+    torch.manual_seed(0)
+    model = MADE((2,), hidden=100)
+    adam = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(200):
+        adam.zero_grad()
+        (-model(mixture(200)[0]).mean()).backward()
+        adam.step()
+    x, _ = mixture(2000)
+    shared = -0.5 * torch.cdist(x, CENTRES).square() / 0.09 - math.log(2 * math.pi * 0.09)
+    exact = (shared.logsumexp(1) - LN2).mean()
+    with torch.no_grad():
+        found = model.log_density(x).mean()
+    assert exact - 0.3 < found < exact + 0.02
+
+
 @pytest.mark.parametrize("name", ["improved_gan", "catgan"])
 def test_the_generator_learns_from_its_term_alone(name: str) -> None:
     torch.manual_seed(0)
@@ -266,7 +356,8 @@ def test_the_generator_learns_from_its_term_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "steps", "near"), [("improved_gan", 300, 0.45), ("triple_gan", 200, 0.45)]
+    ("name", "steps", "near"),
+    [("improved_gan", 300, 0.45), ("triple_gan", 200, 0.45), ("bad_gan", 300, 0.45)],
 )
 def test_a_mixture_is_learned(name: str, steps: int, near: float) -> None:
     objective = learn_mixture(name, steps)

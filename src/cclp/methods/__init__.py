@@ -23,6 +23,7 @@ METHODS = {
     "improved_gan": "cclp.methods.improved_gan:ImprovedGAN",
     "catgan": "cclp.methods.catgan:CatGAN",
     "triple_gan": "cclp.methods.triple_gan:TripleGAN",
+    "bad_gan": "cclp.methods.bad_gan:BadGAN",
 }
 
 NETS: dict[str, str] = {}  # of methods that need a network of their own, by name in nets.registry

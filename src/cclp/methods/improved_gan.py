@@ -39,15 +39,18 @@ class ImprovedGAN(Method):
     def forward(self, step: Step) -> dict[str, Tensor]:
         if step.z_unlabeled is None:
             return {}
-        made_up = self.make(len(step.z_unlabeled))
+        return self.play(step, step.z_unlabeled, self.make(len(step.z_unlabeled)))
+
+    def play(self, step: Step, z_unlabeled: Tensor, made_up: Tensor) -> dict[str, Tensor]:
+        """Terms of the classifier and of the generator."""
         with kept_statistics(step.net):
             fake = step.net(made_up.detach())
             with frozen(step.net):
                 z_fake = step.net.features(made_up)
-        real = step.net.classifier(step.z_unlabeled)
+        real = step.net.classifier(z_unlabeled)
         return {
             "improved_gan": self.weight * discriminator_loss(real, fake),
-            "generator": feature_matching(z_fake, step.z_unlabeled.detach()),
+            "generator": feature_matching(z_fake, z_unlabeled.detach()),
         }
 
     def make(self, count: int) -> Tensor:
