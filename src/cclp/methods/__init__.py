@@ -29,6 +29,9 @@ METHODS = {
     "sdgm": "cclp.methods.auxiliary:SDGM",
     "adgm": "cclp.methods.auxiliary:ADGM",
     "mmcvae": "cclp.methods.mmcvae:MMCVAE",
+    "catgan": "cclp.methods.catgan:CatGAN",
+    "triple_gan": "cclp.methods.triple_gan:TripleGAN",
+    "bad_gan": "cclp.methods.bad_gan:BadGAN",
 }
 
 NETS: dict[str, str] = {  # of methods that need a network of their own, by name in nets.registry

@@ -17,8 +17,12 @@ class ImprovedGAN(Method):
     degree of freedom too many; a sample is real with probability Z / (Z + 1), ln Z the logsumexp of
     its K logits. The generator's samples shall have the mean embedding of real ones.
 
-    Made-up samples are normalised by statistics of their own batch, which do not count among the
-    running ones.
+    The paper's classifier has no batch norm: the network ``discriminator_mlp``. Any other will do
+    here. In one with batch norm, made-up samples are normalised by statistics of their own batch,
+    which do not count among the running ones; the generator then has the means it is to match for
+    nothing, and its images look like noise, though the classifier learns all the same. Both
+    networks are updated at once, the generator with a quarter of the learning rate (the paper: in
+    turns, with the same rate), and the last weights are evaluated, not their average.
 
     Args:
         num_classes: C.
@@ -26,6 +30,7 @@ class ImprovedGAN(Method):
     """
 
     adam_beta1: ClassVar[float | None] = 0.5
+    learning_rate = 0.25  # else the classifier is soon too sure to teach anything
     generator: Generator
     inputs: Inputs
 
@@ -39,15 +44,18 @@ class ImprovedGAN(Method):
     def forward(self, step: Step) -> dict[str, Tensor]:
         if step.z_unlabeled is None:
             return {}
-        made_up = self.make(len(step.z_unlabeled))
+        return self.play(step, step.z_unlabeled, self.make(len(step.z_unlabeled)))
+
+    def play(self, step: Step, z_unlabeled: Tensor, made_up: Tensor) -> dict[str, Tensor]:
+        """Terms of the classifier and of the generator."""
         with kept_statistics(step.net):
             fake = step.net(made_up.detach())
             with frozen(step.net):
                 z_fake = step.net.features(made_up)
-        real = step.net.classifier(step.z_unlabeled)
+        real = step.net.classifier(z_unlabeled)
         return {
             "improved_gan": self.weight * discriminator_loss(real, fake),
-            "generator": feature_matching(z_fake, step.z_unlabeled.detach()),
+            "generator": feature_matching(z_fake, z_unlabeled.detach()),
         }
 
     def make(self, count: int) -> Tensor:
