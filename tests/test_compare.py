@@ -154,7 +154,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "| cclp+entropy | " in printed
     assert printed.endswith(f"comparison: {out}\n")
     config = json.loads((out / "runs" / "cclp+entropy-seed0" / "config.json").read_text())["config"]
-    assert config["settings"] == {"entropy": {"weight": 0.2}}
+    assert config["recipe"]["settings"]["entropy"] == {"weight": 0.2}
     assert config["evaluate_every"] == 6
     plain = json.loads((out / "runs" / "supervised-seed0" / "config.json").read_text())["config"]
     assert plain["settings"] == {}

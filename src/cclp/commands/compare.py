@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cclp.checks import check_integer
-from cclp.commands.configure import data_name, make_config
+from cclp.commands.configure import data_name, make_config, named_settings
 from cclp.commands.options import (
     RecipeName,
     Weight,
@@ -29,7 +29,7 @@ from cclp.commands.output import echo
 from cclp.commands.stop import SAME_COMMAND, StopOnSignal
 from cclp.methods import METHODS, method_parts
 from cclp.progress import make_reporter
-from cclp.training.recipe import RECIPES, Setting
+from cclp.training.recipe import RECIPES, Setting, merge_settings
 
 
 @click.command(short_help="Several methods on the same splits, network and steps.")
@@ -38,7 +38,7 @@ from cclp.training.recipe import RECIPES, Setting
     "--methods",
     default="supervised,cclp",
     help=f"Names with commas between them: {', '.join(METHODS)}, and combinations such as "
-    "cclp+vat.",
+    "cclp+vat; or all.",
 )
 @click.option("--seeds", type=int, default=5, help="Number of labeled sets and initial weights.")
 @num_labels_option
@@ -79,6 +79,8 @@ def compare(
 ) -> None:
     """Train several methods on DATA and compare them: same splits, same network, same steps.
 
+    Methods that have a network of their own (ladder, sdgm, adgm, ali) use that.
+
     \b
     cclp compare digits --methods supervised,entropy,vat,cclp,cclp+vat --num-labels 50 --seeds 5
 
@@ -86,7 +88,7 @@ def compare(
     """
     check_integer("seeds", seeds, least=1)
     check_integer("jobs", jobs, least=1)
-    names = methods.split(",")
+    names = list(METHODS) if methods == "all" else methods.split(",")
     parts = {part for name in names for part in method_parts(name)}
     for name in [name for name, _ in weights] + [name for name, _, _ in settings]:
         if name not in parts:
@@ -94,10 +96,11 @@ def compare(
                 f"--weight and --setting must name a method of {', '.join(sorted(parts))}, "
                 f"got {name or 'none'}"
             )
-    method = "+".join(sorted(parts)) or "supervised"
     options["recipe"] = options["recipe"] or "short"
-    config = make_config(**options, method=method, weights=weights, settings=settings)
-    config = replace(config, evaluate_every=config.recipe.max_steps)
+    config = make_config(**options, method="supervised")
+    given = merge_settings(config.recipe.settings, named_settings(weights, settings))
+    recipe = replace(config.recipe, settings=given)
+    config = replace(config, recipe=recipe, evaluate_every=recipe.max_steps)
     out = out or Path("runs", f"compare-{data_name(config)}")
     from cclp.experiments.compare import compare as run_comparison
     from cclp.runs.start import Stopped

@@ -95,25 +95,33 @@ def make_config(
             pseudo_label_features=None
             if pseudo_label_features is None
             else str(pseudo_label_features.resolve()),
-            settings=_settings(weights, settings, parts),
+            settings=named_settings(_named(weights, parts), settings),
             **options,
         )
     except TypeError as error:  # a setting of another type than the command line can know
         raise ValueError(str(error)) from None
 
 
-def _settings(
-    weights: tuple[tuple[str, float], ...],
-    settings: tuple[tuple[str, str, Setting], ...],
-    parts: list[str],
-) -> Settings:
-    """By method and name; a weight without a method is the only one's."""
-    found: Settings = {}
+def _named(
+    weights: tuple[tuple[str, float], ...], parts: list[str]
+) -> tuple[tuple[str, float], ...]:
+    """Weights by method: one without a name is the only method's."""
     for method, weight in weights:
         if not method and len(parts) != 1:
             raise ValueError(f"--weight must name a method, as in {parts[0]}={weight:g}")
-        settings += ((method or parts[0], "weight", weight),)
-    for method, name, value in settings:
+    return tuple((method or parts[0], weight) for method, weight in weights)
+
+
+def named_settings(
+    weights: tuple[tuple[str, float], ...], settings: tuple[tuple[str, str, Setting], ...]
+) -> Settings:
+    """Weights and other settings by method and name.
+
+    Raises:
+        ValueError: for one that is given twice.
+    """
+    found: Settings = {}
+    for method, name, value in (*((m, "weight", w) for m, w in weights), *settings):
         if name in found.setdefault(method, {}):
             raise ValueError(f"the {name} of {method} is given twice")
         found[method][name] = value

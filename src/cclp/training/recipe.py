@@ -120,6 +120,12 @@ def checked_settings(settings: Settings) -> Settings:
     return {method: {**values} for method, values in settings.items()}
 
 
+def merge_settings(first: Settings, second: Settings) -> Settings:
+    """Both; of a setting that is in both, the second."""
+    names = dict.fromkeys((*first, *second))
+    return {name: {**first.get(name, {}), **second.get(name, {})} for name in names}
+
+
 def paper(data: str, all_labels: bool, kind: Kind) -> Recipe:
     """The authors' released settings.
 
