@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import cclp.nets
+from cclp.methods import NETS as OF_METHODS
 from cclp.nets import GaussianNoise, Net, cifar_net, mlp, mnist_net, small_net, svhn_net
 from cclp.nets.registry import NETS, call_net, check_net, make_net
 from tests import children
@@ -126,7 +127,8 @@ IMAGE_NETS = {
 
 
 def test_all_names_are_tested() -> None:
-    assert set(NETS) == {*IMAGE_NETS, "mlp", "linear"}
+    """Those that a method needs are tested with it."""
+    assert set(NETS) == {*IMAGE_NETS, "mlp", "linear", *OF_METHODS.values()}
 
 
 @pytest.mark.parametrize("name", IMAGE_NETS)

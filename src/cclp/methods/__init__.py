@@ -24,9 +24,12 @@ METHODS = {
     "catgan": "cclp.methods.catgan:CatGAN",
     "triple_gan": "cclp.methods.triple_gan:TripleGAN",
     "bad_gan": "cclp.methods.bad_gan:BadGAN",
+    "ali": "cclp.methods.ali:ALI",
 }
 
-NETS: dict[str, str] = {}  # of methods that need a network of their own, by name in nets.registry
+NETS: dict[str, str] = {  # of methods that need a network of their own, by name in nets.registry
+    "ali": "ali",
+}
 
 
 def method_parts(name: str) -> list[str]:

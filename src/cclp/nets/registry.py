@@ -17,6 +17,7 @@ NETS = {
     "mnist_small": "cclp.nets.small:mnist_small",
     "mlp": "cclp.nets.perceptron:mlp_for",
     "linear": "cclp.nets.perceptron:linear_for",
+    "ali": "cclp.nets.ali:ali",
 }
 
 
