@@ -32,6 +32,7 @@ METHODS = {
     "catgan": "cclp.methods.catgan:CatGAN",
     "triple_gan": "cclp.methods.triple_gan:TripleGAN",
     "bad_gan": "cclp.methods.bad_gan:BadGAN",
+    "ali": "cclp.methods.ali:ALI",
 }
 
 NETS: dict[str, str] = {  # of methods that need a network of their own, by name in nets.registry
@@ -39,6 +40,7 @@ NETS: dict[str, str] = {  # of methods that need a network of their own, by name
     "ladder_gamma": "ladder_gamma",
     "sdgm": "auxiliary",
     "adgm": "auxiliary",
+    "ali": "ali",
 }
 
 
