@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
+from cclp import draws
 from cclp.methods.base import Inputs, Method, Step, check_weight, frozen
 from cclp.methods.improved_gan import as_inputs, discriminator_loss
 from cclp.nets import Net
@@ -64,7 +64,7 @@ class ALI(Method):
 
     def noise(self, count: int) -> Tensor:
         """Codes of the prior N(0, 1), on the device of the generator."""
-        return torch.randn(count, LATENT, device=next(self.generator.parameters()).device)
+        return draws.randn(count, LATENT, device=next(self.generator.parameters()).device)
 
     def make(self, noise: Tensor) -> Tensor:
         """Samples of these codes, as the network takes them."""

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cclp import draws
 from cclp.nets.base import GaussianNoise, Net, Shape
 from cclp.nets.generators import layers
 
@@ -47,9 +48,9 @@ class JointFeatures(nn.Module):
         )
         self.of_z = nn.Sequential(*layers(LATENT, hidden, activation=nn.LeakyReLU, norm=False))
         self.of_both = nn.Sequential(
-            nn.Dropout(dropout),
+            draws.Dropout(dropout),
             *layers(2 * hidden, hidden, activation=nn.LeakyReLU, norm=False),
-            nn.Dropout(dropout),
+            draws.Dropout(dropout),
             *layers(hidden, embedding_size, activation=nn.LeakyReLU, norm=False),
         )
 
@@ -57,7 +58,7 @@ class JointFeatures(nn.Module):
         """z of q(z | x) = N(μ(x), σ(x)²) while training, else its mean; (N, LATENT)."""
         mean: Tensor
         mean, width = self.encoder(x.flatten(1)).float().chunk(2, 1)
-        drawn: Tensor = mean + F.softplus(width) * torch.randn_like(mean)
+        drawn: Tensor = mean + F.softplus(width) * draws.randn_like(mean)
         return drawn if self.training else mean
 
     def joint(self, x: Tensor, z: Tensor) -> Tensor:
