@@ -387,7 +387,10 @@ def test_the_auxiliary_net_samples_while_training_only() -> None:
     for shape in ((5,), (1, 8, 8), (1, 28, 28), (3, 32, 32)):
         net = make_net("auxiliary", shape, 4)
         x = torch.randn(3, *shape)
-        assert not torch.equal(net.features(x), net.features(x))
+        assert isinstance(net.features, AuxiliaryFeatures)
+        _, first, (mean, _) = net.features.sample(x)
+        assert not torch.equal(first, mean)
+        assert not torch.equal(first, net.features.sample(x)[1])
         net.eval()
         assert torch.equal(net.features(x), net.features(x))
         assert net.features(x).shape == (3, net.embedding_size)

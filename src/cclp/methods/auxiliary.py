@@ -37,8 +37,8 @@ class SDGM(Method):
 
     As in the paper both networks of the net learn from all terms. There, the cross entropy counts
     0.1 N / N_L times the bounds; here they are weighted. One sample of a and z instead of five,
-    the mean of a in evaluation instead of 100 samples, smaller layers, no prior on weights, pixels
-    as probabilities instead of drawn bits, layer norm beside the net.
+    the mean of a for the cross entropy and in evaluation instead of samples, smaller layers, no
+    prior on weights, pixels as probabilities instead of drawn bits, layer norm beside the net.
 
     Args:
         num_classes: C.

@@ -81,7 +81,8 @@ def draw_gaussian(mean: Tensor, log_variance: Tensor) -> Tensor:
 class AuxiliaryFeatures(nn.Module):
     """From x to the last hidden layer of q(y|a, x), with a from q(a|x).
 
-    While training a is a sample, otherwise its mean.
+    Embeddings are those of the mean of a: with a sample of it the graph of CCLP would be noise.
+    The bounds of the methods have samples.
 
     Args:
         inputs: size of a flattened sample.
@@ -105,11 +106,13 @@ class AuxiliaryFeatures(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Embeddings, (N, F)."""
-        z, _, _ = self.sample(x)
+        x = self.noise(x)
+        mean, _ = split_gaussian(self.auxiliary(x))
+        z: Tensor = self.body(torch.cat([x, mean], 1))
         return z
 
     def sample(self, x: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-        """Embeddings, the a they come from, and mean and log variance of q(a|x)."""
+        """Embeddings of a sample of a, or in evaluation of its mean; that a; mean and log variance."""
         x = self.noise(x)
         q = split_gaussian(self.auxiliary(x))
         a = draw_gaussian(*q) if self.training else q[0]
