@@ -71,7 +71,9 @@ class CCLPClassifier(Predictor):
     method : str, default="cclp+graph_pseudo_label"
         How unlabeled samples are used: "cclp" (the paper's method and nothing else),
         "graph_pseudo_label", "supervised" (not at all), "lba", "entropy", "pseudo_label",
-        "pi_model", "mean_teacher", "vat", "fixmatch", or several with "+" between them. The
+        "pi_model", "mean_teacher", "vat", "fixmatch", "improved_gan", "bad_gan", "catgan",
+        "triple_gan", "m2", "mmcvae", "temporal_ensembling", "laplacian", or several with "+"
+        between them. The
         pseudo-labels of "graph_pseudo_label" are tested by leave-one-out and not used if they are
         poor; the network learns from them by cross entropy, and beside "cclp" they are a prior of
         its label propagation, which decays linearly to zero. With `class_weight`, `class_prior` or
