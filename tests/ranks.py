@@ -164,12 +164,13 @@ def methods() -> dict[str, Any]:
     for name in (*METHODS, "cclp+vat"):
         config = tiny_config(max_steps=2, method=name, devices=2, evaluate_every=2)
         found[name] = train(config, Path(f"{name}-{rank()}"))["error"]
-    for correct in (30, 95):  # a supervised warm-up, and none: as process 0 finds
+    # A supervised warm-up, and none: as process 0 finds; a generator has nothing to do in one.
+    for correct, beside in ((30, "cclp"), (95, "cclp"), (31, "improved_gan")):
         config = tiny_config(
             max_steps=4,
             devices=2,
             evaluate_every=2,
-            method="cclp+graph_pseudo_label",
+            method=f"{beside}+graph_pseudo_label",
             settings={"graph_pseudo_label": {"refreshes": 1, "supervised_warmup": 0.5}},
             class_prior="equal",  # then the graph is not joined by a committee
         )

@@ -140,13 +140,13 @@ def test_every_method_in_two_processes_and_only_the_first_writes(
 ) -> None:
     first, second = in_two(forks, "methods", tmp_path)
     assert first == second
-    others = {"global", "absent", "absent, global", "30 correct", "95 correct"}
+    others = {"global", "absent", "absent, global", "30 correct", "31 correct", "95 correct"}
     assert first.keys() == {*METHODS, "cclp+vat", *others}
     assert all(error < 1 for error in first.values())
     for name in first:
         assert (tmp_path / f"{name}-0" / "result.json").exists()
         assert not (tmp_path / f"{name}-1").exists()
-    for name, warmup in (("30 correct", 0.5), ("95 correct", 0.0)):
+    for name, warmup in (("30 correct", 0.5), ("31 correct", 0.5), ("95 correct", 0.0)):
         result = json.loads((tmp_path / f"{name}-0" / "result.json").read_text())
         assert result["decisions"]["supervised_warmup"] == warmup
 

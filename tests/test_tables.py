@@ -205,6 +205,13 @@ def test_everything_that_differs_from_the_paper_is_listed() -> None:
     assert "cclp.chain_steps 1 instead of 3" in differs(record(0.01, chain_steps=1))
 
 
+def test_of_other_papers_methods_the_protocol_is_said() -> None:
+    said = differs(record(0.01, "improved_gan", recipe="short"))
+    assert said.startswith("net mnist, 3,000 steps of 100 + 100 images, recipe short; ")
+    assert "published by the method's authors" in said
+    assert "instead of 45,000" not in said
+
+
 def test_only_machine_and_precision_differ_with_the_papers_settings() -> None:
     same = [record(0.01, seed=seed, precision="bf16") for seed in range(10)]
     assert differs(*same) == "bfloat16 on Abacus"

@@ -35,6 +35,10 @@ METHODS = {
     "ali": "cclp.methods.ali:ALI",
 }
 
+GENERATIVE = (  # have parameters that steps without unlabeled samples do not use
+    "improved_gan", "bad_gan", "catgan", "triple_gan", "ali", "ladder", "ladder_gamma", "m2",
+    "sdgm", "adgm", "mmcvae",
+)  # fmt: skip
 NETS: dict[str, str] = {  # of methods that need a network of their own, by name in nets.registry
     "ladder": "ladder",
     "ladder_gamma": "ladder_gamma",

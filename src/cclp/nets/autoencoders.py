@@ -112,7 +112,10 @@ class AuxiliaryFeatures(nn.Module):
         return z
 
     def sample(self, x: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-        """Embeddings of a sample of a, or in evaluation of its mean; that a; mean and log variance."""
+        """Embeddings of a sample of a, that sample, and mean and log variance of q(a|x).
+
+        In evaluation the sample is the mean.
+        """
         x = self.noise(x)
         q = split_gaussian(self.auxiliary(x))
         a = draw_gaussian(*q) if self.training else q[0]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from cclp.data.dataset import Dataset, InputSpec
 from cclp.files import DAMAGE
-from cclp.methods import check_settings, method_parts
+from cclp.methods import GENERATIVE, check_settings, method_parts
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import Checkpoint, load_checkpoint
 from cclp.runs.data import load_data, with_held_out
@@ -260,11 +260,13 @@ def _checkpoint_of(out: Path, report: Reporter) -> Checkpoint | None:
 
 def _fabric(config: Config) -> "Fabric":
     check_launched(config.devices)
+    parts = method_parts(config.method)
+    warms_up = "graph_pseudo_label" in parts and any(part in GENERATIVE for part in parts)
     return make_fabric(
         config.accelerator,
         config.precision,
         config.devices,
-        unused=any(map(is_user_code, (config.recipe.net, *method_parts(config.method)))),
+        unused=warms_up or any(map(is_user_code, (config.recipe.net, *parts))),
     )
 
 
