@@ -249,7 +249,7 @@ def test_the_discriminator_is_that_of_its_paper() -> None:
     assert [layer.weight.shape[0] for layer in layers] == [1000, 500, 250, 250, 250, 10]
     assert [layer.gain is None for layer in layers] == [True] * 5 + [False]
     noise = [part.std for part in parts if isinstance(part, GaussianNoise)]
-    assert noise == [0.3] + [0.5] * 5
+    assert noise == [1.0] + [0.5] * 5
 
 
 def test_weight_normalisation_begins_with_z_scores() -> None:

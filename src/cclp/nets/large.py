@@ -78,10 +78,10 @@ class WeightNormalized(nn.Module):
 def discriminator_mlp(shape: Shape, num_classes: int) -> Net:
     """Net "discriminator_mlp" of the registry: that of GANs on MNIST (Salimans et al. 2016).
 
-    Noise of 0.3 on inputs and of 0.5 before each later layer. Inputs are z-scores, on which 0.3 is
-    less than on MNIST's pixels in [0, 1], as they have a standard deviation of 0.31.
+    Noise on inputs, and of 0.5 before each later layer. The paper's noise on MNIST's pixels in
+    [0, 1] is 0.3; they have a standard deviation of 0.31, so that it is 1 on z-scores.
     """
-    layers: list[nn.Module] = [nn.Flatten(), GaussianNoise(0.3)]
+    layers: list[nn.Module] = [nn.Flatten(), GaussianNoise(1.0 if len(shape) == 3 else 0.3)]
     for number, (inputs, outputs) in enumerate(pairwise((prod(shape), *WIDTHS))):
         layers += [GaussianNoise(0.5)] if number else []
         layers += [WeightNormalized(inputs, outputs), nn.ReLU()]
