@@ -1,18 +1,17 @@
 """ALI: an encoder and a generator make pairs (x, z), which the classifier tells apart."""
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from cclp import draws
-from cclp.methods.base import Inputs, Method, Step, check_weight, frozen
-from cclp.methods.improved_gan import as_inputs, discriminator_loss
+from cclp.methods.base import Inputs, Step, frozen
+from cclp.methods.gan import GAN
+from cclp.methods.improved_gan import discriminator_loss
 from cclp.nets import Net
 from cclp.nets.ali import LATENT, JointFeatures
 from cclp.nets.generators import Generator
 
 
-class ALI(Method):
+class ALI(GAN):
     """Adversarially learned inference: D(x, z) of K classes and "made up" sees codes too.
 
     Dumoulin et al. 2017, Sections 2 and 4.3. Real samples come with the encoder's code, (x, E(x)),
@@ -28,14 +27,6 @@ class ALI(Method):
         num_classes: C.
         weight: of the classifier's terms.
     """
-
-    adam_beta1: ClassVar[float | None] = 0.5
-    generator: Generator
-    inputs: Inputs
-
-    def __init__(self, num_classes: int, weight: float = 1.0) -> None:
-        super().__init__()
-        self.weight = check_weight(weight)
 
     def attach(self, net: Net, inputs: Inputs, samples: int) -> None:
         if not isinstance(net.features, JointFeatures):
@@ -65,10 +56,3 @@ class ALI(Method):
     def noise(self, count: int) -> Tensor:
         """Codes of the prior N(0, 1), on the device of the generator."""
         return draws.randn(count, LATENT, device=next(self.generator.parameters()).device)
-
-    def make(self, noise: Tensor) -> Tensor:
-        """Samples of these codes, as the network takes them."""
-        return as_inputs(self.generator(noise), self.inputs)
-
-    def draw(self, count: int) -> Tensor | None:
-        return self.make(self.noise(count))

@@ -11,7 +11,6 @@ from torch import Tensor
 from cclp import draws
 from cclp.checks import check_integer
 from cclp.methods.base import Inputs, Method, Step, check_weight, kept_statistics
-from cclp.methods.improved_gan import as_inputs
 from cclp.methods.variational import (
     bound_over_classes,
     kl_to_standard,
@@ -121,7 +120,7 @@ class SDGM(Method):
         device = next(self.parameters()).device
         y = F.one_hot(torch.arange(count, device=device) % self.num_classes, self.num_classes)
         made = self.make(draws.randn(count, self.latent, device=device), y.float())
-        return as_inputs(made.reshape(count, *self.inputs.shape), self.inputs)
+        return self.inputs.from_generator(made.reshape(count, *self.inputs.shape))
 
     def make(self, z: Tensor, y: Tensor) -> Tensor:
         """Logits of pixels or means, with a ~ p(a|z, y)."""

@@ -61,7 +61,7 @@ class BadGAN(ImprovedGAN):
     def forward(self, step: Step) -> dict[str, Tensor]:
         if step.x_unlabeled is None or step.z_unlabeled is None:
             return {}
-        made_up = self.make(len(step.z_unlabeled))
+        made_up = self.make(self.noise(len(step.z_unlabeled)))
         terms = self.play(step, step.z_unlabeled, made_up)
         log_p = self.density_model(step.x_unlabeled)
         terms["density"] = -log_p.mean()  # maximum likelihood

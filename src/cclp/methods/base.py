@@ -38,6 +38,10 @@ class Inputs(NamedTuple):
         mean, scale = (values.to(pixels.device) for values in (self.mean, self.scale))
         return (self.low + (self.high - self.low) * pixels - mean) * scale
 
+    def from_generator(self, made: Tensor) -> Tensor:
+        """What a generator or decoder gives: logits of pixels; vectors as they are."""
+        return self.from_pixels(made.float().sigmoid()) if self.are_images else made.float()
+
     def to_pixels(self, x: Tensor) -> Tensor:
         """Inputs of the network as pixels in [0, 1]."""
         mean, scale = (values.to(x.device) for values in (self.mean, self.scale))

@@ -1,18 +1,15 @@
 """CatGAN: the classifier is sure of real samples, and of none that a generator makes."""
 
 import math
-from typing import ClassVar
 
 from torch import Tensor
 
-from cclp.methods.base import Inputs, Method, Step, check_weight, frozen, kept_statistics
+from cclp.methods.base import Step, frozen, kept_statistics
 from cclp.methods.entropy import mean_entropy
-from cclp.methods.improved_gan import as_inputs
-from cclp.nets import Net
-from cclp.nets.generators import Generator
+from cclp.methods.gan import GAN
 
 
-class CatGAN(Method):
+class CatGAN(GAN):
     """Entropies of K classes tell real from made up: there is no class for what is made up.
 
     Springenberg 2016, Equations 7 to 9. The classifier is sure of each unlabeled sample and uses
@@ -30,21 +27,10 @@ class CatGAN(Method):
         weight: of the classifier's terms.
     """
 
-    adam_beta1: ClassVar[float | None] = 0.5
-    generator: Generator
-    inputs: Inputs
-
-    def __init__(self, num_classes: int, weight: float = 1.0) -> None:
-        super().__init__()
-        self.weight = check_weight(weight)
-
-    def attach(self, net: Net, inputs: Inputs, samples: int) -> None:
-        self.inputs, self.generator = inputs, Generator(inputs.shape)
-
     def forward(self, step: Step) -> dict[str, Tensor]:
         if step.z_unlabeled is None:
             return {}
-        made_up = self.make(len(step.z_unlabeled))
+        made_up = self.make(self.noise(len(step.z_unlabeled)))
         with kept_statistics(step.net):
             fake = step.net(made_up.detach())
             with frozen(step.net):
@@ -56,13 +42,6 @@ class CatGAN(Method):
             "catgan": self.weight * (indecision(real) - mean_entropy(fake)),
             "generator": indecision(judged),
         }
-
-    def make(self, count: int) -> Tensor:
-        """So many samples, as the network takes them."""
-        return as_inputs(self.generator(self.generator.noise(count)), self.inputs)
-
-    def draw(self, count: int) -> Tensor | None:
-        return self.make(count)
 
 
 def indecision(logits: Tensor) -> Tensor:

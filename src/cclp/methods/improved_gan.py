@@ -1,16 +1,13 @@
 """Improved GAN: the classifier also tells real samples from those of a generator."""
 
-from typing import ClassVar
-
 import torch.nn.functional as F
 from torch import Tensor
 
-from cclp.methods.base import Inputs, Method, Step, check_weight, frozen, kept_statistics
-from cclp.nets import Net
-from cclp.nets.generators import Generator
+from cclp.methods.base import Step, frozen, kept_statistics
+from cclp.methods.gan import GAN
 
 
-class ImprovedGAN(Method):
+class ImprovedGAN(GAN):
     """A classifier of K classes and "made up", and a generator that matches features.
 
     Salimans et al. 2016, Sections 3.1 and 5. The logit of "made up" is 0, as K logits have one
@@ -29,22 +26,12 @@ class ImprovedGAN(Method):
         weight: of both terms of the classifier.
     """
 
-    adam_beta1: ClassVar[float | None] = 0.5
     learning_rate = 0.25  # else the classifier is soon too sure to teach anything
-    generator: Generator
-    inputs: Inputs
-
-    def __init__(self, num_classes: int, weight: float = 1.0) -> None:
-        super().__init__()
-        self.weight = check_weight(weight)
-
-    def attach(self, net: Net, inputs: Inputs, samples: int) -> None:
-        self.inputs, self.generator = inputs, Generator(inputs.shape)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         if step.z_unlabeled is None:
             return {}
-        return self.play(step, step.z_unlabeled, self.make(len(step.z_unlabeled)))
+        return self.play(step, step.z_unlabeled, self.make(self.noise(len(step.z_unlabeled))))
 
     def play(self, step: Step, z_unlabeled: Tensor, made_up: Tensor) -> dict[str, Tensor]:
         """Terms of the classifier and of the generator."""
@@ -57,13 +44,6 @@ class ImprovedGAN(Method):
             "improved_gan": self.weight * discriminator_loss(real, fake),
             "generator": feature_matching(z_fake, z_unlabeled.detach()),
         }
-
-    def make(self, count: int) -> Tensor:
-        """So many samples, as the network takes them."""
-        return as_inputs(self.generator(self.generator.noise(count)), self.inputs)
-
-    def draw(self, count: int) -> Tensor | None:
-        return self.make(count)
 
 
 def discriminator_loss(real: Tensor, fake: Tensor) -> Tensor:
@@ -79,8 +59,3 @@ def discriminator_loss(real: Tensor, fake: Tensor) -> Tensor:
 def feature_matching(z_fake: Tensor, z_real: Tensor) -> Tensor:
     """Mean over units of (E z_fake − E z_real)²."""
     return (z_fake.float().mean(0) - z_real.float().mean(0)).square().mean()
-
-
-def as_inputs(made: Tensor, inputs: Inputs) -> Tensor:
-    """What a generator makes as the network takes it: pixels by a sigmoid, vectors as they are."""
-    return inputs.from_pixels(made.float().sigmoid()) if inputs.are_images else made.float()

@@ -9,7 +9,6 @@ from torch import Tensor
 from cclp import draws
 from cclp.checks import check_integer
 from cclp.methods.base import Inputs, Method, Step, check_weight
-from cclp.methods.improved_gan import as_inputs
 from cclp.methods.variational import bound_over_classes, kl_to_standard, log_likelihood, observed
 from cclp.nets import Net
 from cclp.nets.autoencoders import Gaussian, Joint, draw_gaussian
@@ -83,4 +82,4 @@ class M2(Method):
         device = next(self.parameters()).device
         y = F.one_hot(torch.arange(count, device=device) % self.num_classes, self.num_classes)
         made = self.decoder(draws.randn(count, self.latent, device=device), y.float())
-        return as_inputs(made.reshape(count, *self.inputs.shape), self.inputs)
+        return self.inputs.from_generator(made.reshape(count, *self.inputs.shape))

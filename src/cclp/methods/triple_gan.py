@@ -10,7 +10,6 @@ from torch import Tensor
 from cclp.checks import check_number
 from cclp.methods.base import Inputs, Method, Step, check_weight, frozen, kept_statistics
 from cclp.methods.entropy import mean_entropy
-from cclp.methods.improved_gan import as_inputs
 from cclp.nets import Net
 from cclp.nets.discriminators import PairDiscriminator
 from cclp.nets.generators import Generator
@@ -127,7 +126,7 @@ class TripleGAN(Method):
         """So many samples, as the network takes them, of all classes in turn; and their classes."""
         noise = self.generator.noise(count)
         classes = torch.arange(count, device=noise.device) % self.num_classes
-        return as_inputs(self.generator(noise, self.one_hot(classes)), self.inputs), classes
+        return self.inputs.from_generator(self.generator(noise, self.one_hot(classes))), classes
 
     def draw(self, count: int) -> Tensor | None:
         return self.make(count)[0]
