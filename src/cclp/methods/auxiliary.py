@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cclp import draws
-from cclp.checks import check_integer
-from cclp.methods.base import Inputs, Method, Step, check_weight, kept_statistics
+from cclp.methods.base import Inputs, Step, kept_statistics
 from cclp.methods.variational import (
+    Autoencoder,
     bound_over_classes,
     kl_to_standard,
     log_likelihood,
@@ -22,7 +21,7 @@ from cclp.nets import Net
 from cclp.nets.autoencoders import AuxiliaryFeatures, Gaussian, Joint, draw_gaussian
 
 
-class SDGM(Method):
+class SDGM(Autoencoder):
     """Skip deep generative model: p(x, y, z, a) = p(y) p(z) p(a|z, y) p(x|a, z, y).
 
     Maaløe et al. 2016. The auxiliary variable a makes q(y|x) = ∫ q(y|a, x) q(a|x) da more than one
@@ -50,15 +49,6 @@ class SDGM(Method):
     q_z: Gaussian
     p_a: Gaussian
     p_x: Joint
-    inputs: Inputs
-
-    def __init__(
-        self, num_classes: int, weight: float = 0.1, latent: int = 50, hidden: int = 256
-    ) -> None:
-        super().__init__()
-        self.num_classes, self.weight = num_classes, check_weight(weight)
-        self.latent = check_integer("latent", latent, least=1)
-        self.hidden = check_integer("hidden", hidden, least=1)
 
     def attach(self, net: Net, inputs: Inputs, samples: int) -> None:
         if not isinstance(net.features, AuxiliaryFeatures):
@@ -114,13 +104,6 @@ class SDGM(Method):
         return (
             fit - math.log(self.num_classes) - kl_to_standard(*q_z) + log_p_a - log_normal(a, *q_a)
         )
-
-    def draw(self, count: int) -> Tensor | None:
-        """Classes in turn."""
-        device = next(self.parameters()).device
-        y = F.one_hot(torch.arange(count, device=device) % self.num_classes, self.num_classes)
-        made = self.make(draws.randn(count, self.latent, device=device), y.float())
-        return self.inputs.from_generator(made.reshape(count, *self.inputs.shape))
 
     def make(self, z: Tensor, y: Tensor) -> Tensor:
         """Logits of pixels or means, with a ~ p(a|z, y)."""

@@ -6,15 +6,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cclp import draws
-from cclp.checks import check_integer
-from cclp.methods.base import Inputs, Method, Step, check_weight
-from cclp.methods.variational import bound_over_classes, kl_to_standard, log_likelihood, observed
+from cclp.methods.base import Inputs, Step
+from cclp.methods.variational import (
+    Autoencoder,
+    bound_over_classes,
+    kl_to_standard,
+    log_likelihood,
+    observed,
+)
 from cclp.nets import Net
 from cclp.nets.autoencoders import Gaussian, Joint, draw_gaussian
 
 
-class M2(Method):
+class M2(Autoencoder):
     """Classes explain samples: p(x) = Σ_y p(y) ∫ p(x|y, z) p(z) dz, and the net is q(y|x).
 
     Kingma et al. 2014, Section 2. p(y) is uniform and p(z) = N(0, 1); q(z|x, y) and p(x|y, z) are
@@ -39,19 +43,6 @@ class M2(Method):
 
     encoder: Gaussian
     decoder: Joint
-    inputs: Inputs
-
-    def __init__(
-        self,
-        num_classes: int,
-        weight: float = 0.1,
-        latent: int = 50,
-        hidden: int = 256,
-    ) -> None:
-        super().__init__()
-        self.num_classes, self.weight = num_classes, check_weight(weight)
-        self.latent = check_integer("latent", latent, least=1)
-        self.hidden = check_integer("hidden", hidden, least=1)
 
     def attach(self, net: Net, inputs: Inputs, samples: int) -> None:
         size = math.prod(inputs.shape)
@@ -77,9 +68,6 @@ class M2(Method):
         fit = log_likelihood(observed(x, self.inputs), made, self.inputs)
         return fit - kl_to_standard(*q) - math.log(self.num_classes)
 
-    def draw(self, count: int) -> Tensor | None:
-        """Classes in turn."""
-        device = next(self.parameters()).device
-        y = F.one_hot(torch.arange(count, device=device) % self.num_classes, self.num_classes)
-        made = self.decoder(draws.randn(count, self.latent, device=device), y.float())
-        return self.inputs.from_generator(made.reshape(count, *self.inputs.shape))
+    def make(self, z: Tensor, y: Tensor) -> Tensor:
+        made: Tensor = self.decoder(z, y)
+        return made

@@ -1,13 +1,48 @@
-"""Densities and bounds that variational autoencoders share: sums over dimensions, in nats."""
+"""What variational autoencoders share: settings, samples, and densities in nats, summed."""
 
 import math
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cclp.methods.base import Inputs
+from cclp import draws
+from cclp.checks import check_integer
+from cclp.methods.base import Inputs, Method, check_weight
 
 LN_2PI = math.log(2 * math.pi)
+
+
+class Autoencoder(Method):
+    """A model of samples given a class and z ~ N(0, 1).
+
+    Args:
+        num_classes: C.
+        weight: of both bounds, which are in nats per sample.
+        latent: size of z.
+        hidden: size of the two hidden layers of each network.
+    """
+
+    inputs: Inputs
+
+    def __init__(
+        self, num_classes: int, weight: float = 0.1, latent: int = 50, hidden: int = 256
+    ) -> None:
+        super().__init__()
+        self.num_classes, self.weight = num_classes, check_weight(weight)
+        self.latent = check_integer("latent", latent, least=1)
+        self.hidden = check_integer("hidden", hidden, least=1)
+
+    def make(self, z: Tensor, y: Tensor) -> Tensor:
+        """Logits of pixels or means of vectors, (N, D), of z and one-hot classes."""
+        raise NotImplementedError
+
+    def draw(self, count: int) -> Tensor | None:
+        """Classes in turn."""
+        device = next(self.parameters()).device
+        y = F.one_hot(torch.arange(count, device=device) % self.num_classes, self.num_classes)
+        made = self.make(draws.randn(count, self.latent, device=device), y.float())
+        return self.inputs.from_generator(made.reshape(count, *self.inputs.shape))
 
 
 def log_normal(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
