@@ -7,6 +7,7 @@ communicate by gloo. A model of the cost is fitted to them and extrapolated to 1
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -97,7 +98,8 @@ def process(rank: int, world: int, folder: str, samples: tuple[int, ...], turns:
     if rank == 0:
         write_json(Path(folder, "rows.json"), rows)
     dist.barrier()
-    dist.destroy_process_group()  # gloo's threads abort a process that ends with them
+    dist.destroy_process_group()
+    os._exit(0)  # now and then gloo's threads abort a process that ends as others do
 
 
 def measure(
