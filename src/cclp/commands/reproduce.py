@@ -150,8 +150,8 @@ def _study_options(
 @click.option(
     "--methods",
     default="supervised,lba,cclp",
-    help="Names with commas between them, as in cclp compare; cclp+graph_pseudo_label is what the "
-    "recipe fast is made for.",
+    help="Rows, with commas between them: names as in cclp compare, and vat_large, vat_large_ent. "
+    "cclp+graph_pseudo_label is what the recipe fast is made for.",
 )
 @_experiment_out("table1")
 @_study_options("all three", seeds=3, recipe="fast")
@@ -162,17 +162,19 @@ def reproduce_table1(context: click.Context, /, methods: str, **options: Any) ->
     The paper's settings take days on two cores: choose --data and --labels, --recipe or
     --max-steps, and see with --dry-run how long it takes here. A finished run is not trained again.
     To merge the results of several machines, copy the folders in runs/ into one and call the
-    command again.
+    command again. Rows may differ in their steps: call it once for each --max-steps. But for the
+    recipe fast, a row has the network of its own paper where that is known.
 
     \b
     cclp reproduce table1 --data mnist --labels few --dry-run
+    cclp reproduce table1 --recipe short --data mnist --labels few --methods ladder,improved_gan
     cclp reproduce table1 --recipe paper --seeds 10 --budget 600
     """
     from cclp.experiments import table1
     from cclp.experiments.paper import FEW
 
     names = methods.split(",")
-    _run_study(context, "table1", partial(table1.cells, methods=names), tuple(FEW), options)
+    _run_study(context, "table1", partial(table1.cells, rows=names), tuple(FEW), options)
 
 
 @reproduce.command("ablation", short_help="Figure 4: error against the length of the chains.")

@@ -6,7 +6,7 @@ from cclp.experiments.aggregate import Summary
 from cclp.experiments.settings import with_defaults
 from cclp.methods import method_parts
 from cclp.training.config import Config
-from cclp.training.recipe import Recipe, make_recipe
+from cclp.training.recipe import Recipe, Settings, make_recipe
 
 Labels = Literal["few", "all"]
 FEW = {"mnist": 100, "svhn": 1000, "cifar10": 4000}
@@ -80,6 +80,8 @@ MODELS = {  # the row that a method is to be read beside
     "lba": "LBA (the authors')",
     "supervised": "CCLP",
     "vat": "VAT",
+    "vat_large": "VAT-large (larger net)",
+    "vat_large_ent": "VAT-large-Ent (larger net)",
     "pi_model": "Π model (larger net)",
     "mean_teacher": "Mean teacher (larger net)",
     "improved_gan": "iGAN",
@@ -95,11 +97,51 @@ MODELS = {  # the row that a method is to be read beside
 BY_THE_AUTHORS = ("cclp", "lba", "supervised")  # run by them, with their network and settings
 
 
-def model_of(method: str) -> str | None:
-    """The row of the paper that a method is to be read beside, with or without pseudo-labels."""
-    parts = [part for part in method_parts(method) if part != PSEUDO_LABELS]
-    if method == "supervised" or (parts and len(parts) == 1):
-        return MODELS.get(parts[0] if parts else method)
+class Variant(NamedTuple):
+    """A row of the table that is a method with a network and settings of its own."""
+
+    method: str
+    net: str
+    settings: Settings
+
+
+VARIANTS = {
+    "vat_large": Variant("vat", "large", {"vat": {"entropy": 0.0}}),
+    "vat_large_ent": Variant("vat", "large", {"vat": {"entropy": 1.0}}),
+}
+LARGER_NETS = {  # of the methods' own papers, where the table has their values
+    (data, method): net
+    for net, data_sets, methods in (
+        ("discriminator_mlp", ("mnist",), ("improved_gan", "bad_gan")),
+        ("large", ("svhn", "cifar10"), ("pi_model", "mean_teacher")),
+    )
+    for data in data_sets
+    for method in methods
+}
+
+
+def row_name(method: str, net: str, settings: Settings) -> str:
+    """The row of the table that a run belongs to.
+
+    Args:
+        method, net: of the run.
+        settings: of its methods, by method and name.
+    """
+    found = with_defaults({name: settings.get(name, {}) for name in method_parts(method)})
+    for row, variant in VARIANTS.items():
+        wanted = variant.settings[variant.method].items()
+        if (method, net) == variant[:2] and wanted <= found[variant.method].items():
+            return row
+    return method
+
+
+def model_of(row: str) -> str | None:
+    """The row of the paper that ours is to be read beside, with or without pseudo-labels."""
+    if row in VARIANTS:
+        return MODELS[row]
+    parts = [part for part in method_parts(row) if part != PSEUDO_LABELS]
+    if row == "supervised" or (parts and len(parts) == 1):
+        return MODELS.get(parts[0] if parts else row)
     return None
 
 

@@ -7,13 +7,15 @@
 ``report.html``      all of it as a page
 ==================== ==============================================================
 
-A row is a method as it was run: ``cclp+graph_pseudo_label`` is not ``cclp``.
+A row is a method as it was run: ``cclp+graph_pseudo_label`` is not ``cclp``. Two rows are VAT with
+a larger network, ``vat_large`` and ``vat_large_ent``: see :data:`.paper.VARIANTS`.
 """
 
 import csv
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from cclp.experiments.aggregate import Summary, percent
@@ -22,13 +24,16 @@ from cclp.experiments.grid import Grid
 from cclp.experiments.paper import (
     COLUMNS,
     FEW,
+    LARGER_NETS,
     PAPER,
     PSEUDO_LABELS,
     TITLES,
+    VARIANTS,
     Column,
     Labels,
     differs_from_paper,
     model_of,
+    row_name,
 )
 from cclp.experiments.study import Cell
 from cclp.methods import check_methods, file_name, method_parts
@@ -48,33 +53,49 @@ class Row(NamedTuple):
         model: its name.
         measured: here, or else quoted from the paper.
         values: errors in percent, by column.
+        steps: of the runs that were measured, by column.
     """
 
     model: str
     measured: bool
     values: dict[Column, Summary]
+    steps: dict[Column, int]
+
+    def text(self, column: Column) -> str:
+        """The cell of a column, with the steps of our runs."""
+        if column not in self.values:
+            return "–"
+        steps = f" ({self.steps[column]:,} steps)" if self.measured else ""
+        return f"{self.values[column]}{steps}"
 
 
 class Beside(NamedTuple):
     """One of our values and the paper's.
 
     Attributes:
-        column, method: of our runs.
+        column, row: of our runs.
         ours, paper: errors in percent.
+        steps: of a run.
+        minutes: that a run took, on average; None if none was finished.
         differs: what else is different.
     """
 
     column: Column
-    method: str
+    row: str
     ours: Summary
     paper: Summary
+    steps: int
+    minutes: float
     differs: str
 
 
-def recipe_of(name: str, max_steps: int | None, data: str, labels: Labels) -> Recipe:
-    """The recipe of a cell."""
+def recipe_of(name: str, max_steps: int | None, data: str, labels: Labels, row: str) -> Recipe:
+    """The recipe of a cell; but for ours, "fast", with the network of the row's own paper."""
     made = make_recipe(name, data, all_labels=labels == "all")
-    return made if max_steps is None else replace(made, max_steps=max_steps)
+    net = VARIANTS[row].net if row in VARIANTS else None
+    if name != "fast":
+        net = net or LARGER_NETS.get((data, row))
+    return replace(made, max_steps=max_steps or made.max_steps, net=net or made.net)
 
 
 def cell(
@@ -82,20 +103,22 @@ def cell(
     max_steps: int | None,
     data: str,
     labels: Labels,
-    method: str,
+    row: str,
     seed: int,
     data_dir: str | None = None,
     verify: bool = True,
 ) -> Cell:
     """One run of the table."""
     num_labels = FEW[data] if labels == "few" else None
+    variant = VARIANTS.get(row)
     return Cell(
-        f"{data}-{num_labels or 'all'}-{file_name(method)}-seed{seed}",
+        f"{data}-{num_labels or 'all'}-{file_name(row)}-seed{seed}",
         Config(
             data=data,
-            recipe=recipe_of(recipe, max_steps, data, labels),
+            recipe=recipe_of(recipe, max_steps, data, labels, row),
             num_labels=num_labels,
-            method=method,
+            method=row if variant is None else variant.method,
+            settings={} if variant is None else variant.settings,
             seed=seed,
             data_dir=data_dir,
             verify=verify,
@@ -106,7 +129,8 @@ def cell(
 def cell_like(recipe: str, config: Config) -> Cell:
     """The cell that a run with such a configuration must be."""
     labels: Labels = "all" if config.num_labels is None else "few"
-    return cell(recipe, config.recipe.max_steps, config.data, labels, config.method, config.seed)
+    row = row_name(config.method, config.recipe.net, config.method_settings)
+    return cell(recipe, config.recipe.max_steps, config.data, labels, row, config.seed)
 
 
 def cells(
@@ -114,19 +138,19 @@ def cells(
     max_steps: int | None,
     data: Sequence[str],
     labels: Sequence[Labels],
-    methods: Sequence[str],
+    rows: Sequence[str],
     seeds: int,
     data_dir: str | None = None,
     verify: bool = True,
 ) -> list[Cell]:
     """The runs of a table, seed by seed, so that an unfinished one is a fair one."""
-    check_methods(methods)
+    check_methods([row for row in rows if row not in VARIANTS])
     return [
-        cell(recipe, max_steps, name, amount, method, seed, data_dir, verify)
+        cell(recipe, max_steps, name, amount, row, seed, data_dir, verify)
         for seed in range(seeds)
         for name in data
         for amount in labels
-        for method in methods
+        for row in dict.fromkeys(rows)
     ]
 
 
@@ -137,43 +161,51 @@ def column_of(record: dict[str, Any]) -> Column:
     return Column(record["data"], "few" if few else "all", ssl=not supervised)
 
 
+def row_of(record: dict[str, Any]) -> str:
+    """The row that a run belongs to."""
+    return row_name(record["method"], record["recipe"]["net"], record["settings"])
+
+
 def row(record: dict[str, Any]) -> tuple[str, ...]:
     """The cell of the table that a run belongs to: all its runs have the same number of steps."""
-    return record["method"], column_of(record).title
+    return row_of(record), column_of(record).title
 
 
 def groups(records: list[dict[str, Any]]) -> dict[tuple[str, Column], list[dict[str, Any]]]:
-    """Records of all seeds, by method and column."""
+    """Records of all seeds, by row and column."""
     found: dict[tuple[str, Column], list[dict[str, Any]]] = {}
     for record in records:
-        found.setdefault((record["method"], column_of(record)), []).append(record)
+        found.setdefault((row_of(record), column_of(record)), []).append(record)
     return found
 
 
 def values(records: list[dict[str, Any]]) -> dict[tuple[str, Column], Summary]:
-    """Errors in percent over seeds, by method and column."""
+    """Errors in percent over seeds, by row and column."""
     return {key: percent(r["error"] for r in group) for key, group in groups(records).items()}
 
 
 def rows(records: list[dict[str, Any]]) -> list[Row]:
     """Ours first, then the paper's."""
     found = values(records)
-    ours = [
-        Row(method, True, {column: v for (name, column), v in found.items() if name == method})
-        for method in dict.fromkeys(method for method, _ in found)
-    ]
-    return ours + [Row(model, False, quoted) for model, quoted in PAPER.items()]
+    ours = {row: Row(row, True, {}, {}) for row, _ in found}
+    for (row, column), group in groups(records).items():
+        ours[row].values[column] = found[row, column]
+        ours[row].steps[column] = group[0]["recipe"]["max_steps"]
+    return [*ours.values(), *(Row(model, False, quoted, {}) for model, quoted in PAPER.items())]
 
 
 def beside(records: list[dict[str, Any]]) -> list[Beside]:
     """Every value of ours that the paper has one for."""
     lines = []
-    for (method, column), group in groups(records).items():
-        ours, model = percent(record["error"] for record in group), model_of(method)
+    for (row, column), group in groups(records).items():
+        ours, model = percent(record["error"] for record in group), model_of(row)
         paper = None if model is None else PAPER[model].get(column)
-        if paper is not None and ours.seeds and (method != "supervised" or not column.ssl):
-            lines.append(Beside(column, method, ours, paper, differs_from_paper(group)))
-    return sorted(lines, key=lambda line: (COLUMNS.index(line.column), line.method))
+        if paper is not None and ours.seeds and (row != "supervised" or not column.ssl):
+            steps = group[0]["recipe"]["max_steps"]
+            minutes = fmean(r["seconds"] for r in group if r["seconds"] is not None) / 60
+            differs = differs_from_paper(group)
+            lines.append(Beside(column, row, ours, paper, steps, minutes, differs))
+    return sorted(lines, key=lambda line: (COLUMNS.index(line.column), line.row))
 
 
 def claims(records: list[dict[str, Any]]) -> list[Claim]:
@@ -183,8 +215,9 @@ def claims(records: list[dict[str, Any]]) -> list[Claim]:
     """
     found = groups(records)
     by_parts = {
-        (frozenset(method_parts(method)), column.data, column.labels): group
-        for (method, column), group in found.items()
+        (frozenset(method_parts(row)), column.data, column.labels): group
+        for (row, column), group in found.items()
+        if row not in VARIANTS
     }
     made = []
     for column in COLUMNS:
@@ -237,16 +270,18 @@ def grids(records: list[dict[str, Any]]) -> list[Grid]:
     )
     for row in found:
         name = f"{row.model}, measured" if row.measured else f"{row.model}, quoted"
-        table.rows.append((name, *(str(row.values.get(column, "–")) for column in COLUMNS)))
+        table.rows.append((name, *(row.text(column) for column in COLUMNS)))
     near = Grid(
         "Ours beside the paper's: error, %",
-        ("", "ours", "the paper's", "difference", "what differs"),
+        ("", "ours", "the paper's", "difference", "steps", "minutes a run", "what differs"),
         [
             (
-                f"{line.method}, {line.column.title}",
+                f"{line.row}, {line.column.title}",
                 str(line.ours),
                 str(line.paper),
                 f"{line.ours.mean - line.paper.mean:+.2f}",
+                f"{line.steps:,}",
+                f"{line.minutes:.1f}",
                 line.differs,
             )
             for line in beside(records)

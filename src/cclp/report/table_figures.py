@@ -28,7 +28,7 @@ def table1_figures(out: Path, content: dict[str, Any]) -> "dict[str, Figure | by
                 value.mean, place, xerr=value.deviation, fmt="o", color=colour, ms=6, capsize=2,
                 label=name if place == 0 else None,
             )  # fmt: skip
-    names = [f"{line.method}, {line.column.title}" for line in reversed(lines)]
+    names = [f"{line.row}, {line.column.title}" for line in reversed(lines)]
     axis.set_yticks(range(len(lines)), names, fontsize=8.5)
     axis.set(xscale="log", xlabel="error, %", ylim=(-0.6, len(lines) - 0.4))
     ticks = [tick for tick in (0.2, 0.5, 1, 2, 5, 10, 20, 50) if _within(axis, tick)]
