@@ -19,6 +19,7 @@ from benchmarks import (
     imbalance,
     lab,
     many_classes,
+    methods,
     pseudo_labels,
     scaling,
     soak,
@@ -92,6 +93,25 @@ def test_a_soak_samples_the_process() -> None:
     grown = first._replace(step=2, resident=2 * first.resident, files=first.files + 1)
     assert soak.problems([first, first]) == []
     assert len(soak.problems([first, grown])) == 2
+
+
+def test_a_method_costs_a_step_of_its_own_and_the_networks_it_has() -> None:
+    plain, gan = (methods.cost(name, 1) for name in ("entropy", "improved_gan"))
+    assert (plain["net"], plain["own_parameters"]) == ("mnist", 0)
+    # two hidden layers of 500 with batch norm, from 100 numbers to 784 pixels
+    own = 100 * 500 + 500 * 500 + 2 * 2 * 500 + 500 * 784 + 784
+    assert (gan["net"], gan["own_parameters"]) == ("discriminator_mlp", own)
+    assert gan["over_labels_only"] > 0
+    run = {
+        "data": "mnist", "num_labels": 100, "method": "improved_gan", "settings": {}, "error": 0.02,
+        "recipe": {"net": "discriminator_mlp", "max_steps": 1200}, "seconds": 300.0,
+    }  # fmt: skip
+    lines = methods.table({"improved_gan": {**gan, "over_labels_only": 2.0}}, [run]).splitlines()
+    assert (
+        "| `improved_gan` | discriminator_mlp (1.5 M) | 0.69 M | 2.0 | 2.00 | 1,200 | 5 | "
+        "0.93 ± 0.07 |"
+    ) in lines
+    assert "| `vat` | – | – | – | – | – | – | 1.36 |" in lines
 
 
 def test_gathering_is_measured_with_real_processes() -> None:

@@ -170,11 +170,11 @@ def test_every_measured_row_of_the_paper_can_be_run() -> None:
 
 
 def test_vat_with_a_larger_network_is_another_row() -> None:
-    settings = {"net": "large"}
+    with_entropy: Any = {"vat": {"entropy": 1.0}}
     records = [
         record(0.05, "vat", data="svhn"),
-        record(0.04, "vat", data="svhn", **settings),
-        record(0.03, "vat", data="svhn", settings={"vat": {"entropy": 1.0}}, **settings),
+        record(0.04, "vat", data="svhn", net="large"),
+        record(0.03, "vat", data="svhn", net="large", settings=with_entropy),
     ]
     assert [(line.row, line.paper.mean) for line in table1.beside(records)] == [
         ("vat", 6.83), ("vat_large", 5.77), ("vat_large_ent", 4.28),

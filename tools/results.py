@@ -8,6 +8,7 @@ from benchmarks import (
     imbalance,
     lab,
     loss,
+    methods,
     pseudo_labels,
     scaling,
     soak,
@@ -126,6 +127,7 @@ def benchmarks() -> list[tuple[tuple[str, str], str]]:
         (loss.MARKS, loss.markdown(read_json(folder, "loss-benchmark.json"))),
         (scaling.MARKS, scaling.table(read_json(folder, "scaling-benchmark.json"))),
         (lab.MARKS, lab.table(read_json(folder, "lab-benchmark.json"))),
+        (methods.MARKS, methods.read()),
         (soak.MARKS, soak.markdown(read_json(folder, "soak.json"))),
         (imbalance.MARKS, imbalance.table(read_json(folder, "imbalance.json")["rows"])),
         (

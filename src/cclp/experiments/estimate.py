@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from cclp.experiments.study import Cell, check_same, steps_done, unfinished
 from cclp.methods import make_methods
 from cclp.progress import Reporter
 from cclp.training.config import Config
+
+if TYPE_CHECKING:
+    from cclp.training.trainer import Trainer
 
 
 class Estimate(NamedTuple):
@@ -55,6 +58,13 @@ def estimate(cells: Sequence[Cell], runs: Path, report: Reporter) -> Iterator[Es
 
 def seconds_per_step(config: Config, shape: tuple[int, ...], num_classes: int) -> float:
     """Time one training step on random inputs."""
+    trainer = trainer_on_noise(config, shape, num_classes)
+    trainer.step(0)  # includes what is done once
+    return trainer.step(1).seconds
+
+
+def trainer_on_noise(config: Config, shape: tuple[int, ...], num_classes: int) -> "Trainer":
+    """A training of random images, whose steps take as long as those of real ones."""
     from cclp.data.splits import Split
     from cclp.nets.registry import make_net
     from cclp.training.machine import make_fabric
@@ -67,7 +77,7 @@ def seconds_per_step(config: Config, shape: tuple[int, ...], num_classes: int) -
     x = np.random.default_rng(0).integers(0, 256, (len(y), *shape), np.uint8)
     everyone = np.arange(len(y))
     with own_randomness():
-        trainer = Trainer(
+        return Trainer(
             make_fabric(config.accelerator, config.precision),
             recipe,
             x,
@@ -78,5 +88,3 @@ def seconds_per_step(config: Config, shape: tuple[int, ...], num_classes: int) -
             labeled_batch=config.labeled_batch,
             seed=0,
         )
-        trainer.step(0)  # includes what is done once
-        return trainer.step(1).seconds
