@@ -36,6 +36,7 @@ ON_EMBEDDINGS = ("lba",)  # they leave the classifier alone
 FROM_SECOND_STEP = ("temporal_ensembling",)  # before it they have nothing to compare with
 FROM_LABELED: dict[str, tuple[str, ...]] = {  # terms that need no unlabeled samples
     "m2": ("m2_labeled",),
+    "m1_m2": ("m1", "m1_m2_labeled"),
     "sdgm": ("sdgm_labeled",),
     "adgm": ("adgm_labeled",),
     "mmcvae": ("mmcvae_hinge", "mmcvae_labeled"),

@@ -79,7 +79,7 @@ def compare(
 ) -> None:
     """Train several methods on DATA and compare them: same splits, same network, same steps.
 
-    Methods that have a network of their own (ladder, sdgm, adgm, ali) use that.
+    Methods that have a network of their own (ladder, m1_m2, sdgm, adgm, ali) use that.
 
     \b
     cclp compare digits --methods supervised,entropy,vat,cclp,cclp+vat --num-labels 50 --seeds 5

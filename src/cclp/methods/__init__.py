@@ -26,6 +26,7 @@ METHODS = {
     "temporal_ensembling": "cclp.methods.temporal_ensembling:TemporalEnsembling",
     "laplacian": "cclp.methods.laplacian:Laplacian",
     "m2": "cclp.methods.m2:M2",
+    "m1_m2": "cclp.methods.m1_m2:M1M2",
     "sdgm": "cclp.methods.auxiliary:SDGM",
     "adgm": "cclp.methods.auxiliary:ADGM",
     "mmcvae": "cclp.methods.mmcvae:MMCVAE",
@@ -37,11 +38,12 @@ METHODS = {
 
 GENERATIVE = (  # have parameters that steps without unlabeled samples do not use
     "improved_gan", "bad_gan", "catgan", "triple_gan", "ali", "ladder", "ladder_gamma", "m2",
-    "sdgm", "adgm", "mmcvae",
+    "m1_m2", "sdgm", "adgm", "mmcvae",
 )  # fmt: skip
 NETS: dict[str, str] = {  # of methods that need a network of their own, by name in nets.registry
     "ladder": "ladder",
     "ladder_gamma": "ladder_gamma",
+    "m1_m2": "latent",
     "sdgm": "auxiliary",
     "adgm": "auxiliary",
     "ali": "ali",

@@ -31,8 +31,8 @@ class M2(Autoencoder):
     The paper weighs the cross entropy of a labeled sample by 0.1 N, N samples in the training set:
     its mean over 100 labels counts 10 times the mean bound of unlabeled samples. Here the bounds
     are divided instead. Labeled samples count as much as unlabeled ones in the bounds, which
-    teach the decoder the classes. This is M2 on the inputs; M1 + M2, the paper's best, is M2 on the
-    latent variables of an autoencoder that has been trained before, and is not here.
+    teach the decoder the classes. This is M2 on the inputs; M1 + M2, the paper's best, is
+    :class:`~cclp.methods.m1_m2.M1M2`.
 
     Args:
         num_classes: C.

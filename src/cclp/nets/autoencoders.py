@@ -16,6 +16,7 @@ from cclp import draws
 from cclp.nets.base import GaussianNoise, Net, Shape
 
 AUXILIARY = 50  # size of a
+LATENT = 50  # size of z₁
 _LOG_VARIANCE = 8.0  # log variances are within ± this, smoothly
 
 
@@ -123,6 +124,36 @@ class AuxiliaryFeatures(nn.Module):
         return z, a, q
 
 
+class LatentFeatures(nn.Module):
+    """From x to the last hidden layer of q(y|z₁), with z₁ from the encoder q(z₁|x) of M1.
+
+    Embeddings are those of the mean of z₁. Gradients do not pass from them to the encoder, which
+    learns as a part of its autoencoder alone.
+
+    Args:
+        inputs: size of a flattened sample.
+        hidden: size of hidden layers.
+        embedding_size: F.
+        size: of z₁.
+
+    Attributes:
+        size: of z₁.
+    """
+
+    def __init__(self, inputs: int, hidden: int, embedding_size: int, size: int = LATENT) -> None:
+        super().__init__()
+        self.size = size
+        self.encoder = Gaussian((inputs,), size, hidden)
+        self.body = nn.Sequential(*_layers(size, hidden, embedding_size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Embeddings, (N, F)."""
+        with torch.no_grad():
+            mean, _ = self.encoder(x.flatten(1))
+        z: Tensor = self.body(mean)
+        return z
+
+
 def _layers(inputs: int, *outputs: int) -> list[nn.Module]:
     """Those of the MLP: linear, batch norm, ELU."""
     layers: list[nn.Module] = []
@@ -144,3 +175,9 @@ def auxiliary(shape: Shape, num_classes: int) -> Net:
     assert isinstance(last, nn.Linear)
     nn.init.normal_(last.weight, std=0.01)  # q(a|x) begins near N(0, 1)
     return net
+
+
+def latent(shape: Shape, num_classes: int) -> Net:
+    """Net "latent" of the registry: q(y|z₁) over the encoder of M1."""
+    features = LatentFeatures(math.prod(shape), 256, 128)
+    return Net(features, 128, num_classes, dropout=0.5, init="he")

@@ -22,6 +22,7 @@ NETS = {
     "ladder": "cclp.nets.ladder:perceptron",
     "ladder_gamma": "cclp.nets.ladder:gamma",
     "auxiliary": "cclp.nets.autoencoders:auxiliary",
+    "latent": "cclp.nets.autoencoders:latent",
     "ali": "cclp.nets.ali:ali",
 }
 
