@@ -1,6 +1,7 @@
 """Methods that own networks: inputs, gradients, optimizer, and networks that they need."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,14 +10,17 @@ from torch import nn
 
 from cclp.commands.configure import make_config
 from cclp.data.normalize import value_range
-from cclp.methods import NETS, make_methods, required_net
+from cclp.methods import GENERATIVE, NETS, make_methods, method_parts, required_net
 from cclp.methods.base import Inputs, average, frozen
 from cclp.nets import mlp
+from cclp.nets.registry import make_net
+from cclp.runs.start import train
 from cclp.sklearn import CCLPClassifier
 from cclp.training.config import Config
 from cclp.training.objective import Objective, make_optimizer
 from cclp.training.recipe import make_recipe
 from tests.inputs import image_inputs, vector_inputs
+from tests.runs import tiny_config
 
 
 def test_pixels_become_inputs_and_back() -> None:
@@ -98,3 +102,35 @@ def test_two_methods_with_networks_of_their_own_do_not_go_together() -> None:
     assert required_net("cclp+vat") is None
     with pytest.raises(ValueError, match="ladder and ali have networks of their own"):
         required_net("ladder+ali")
+
+
+@pytest.mark.parametrize("name", ["cclp+ladder", "cclp+improved_gan", "cclp+sdgm", "cclp+m1_m2"])
+def test_generative_methods_and_cclp_are_added_up_on_the_same_embeddings(name: str) -> None:
+    """Each part has the terms that it has alone, and CCLP pulls at the features of the network."""
+    torch.manual_seed(0)
+    inputs = image_inputs(1, 8)
+    objective = Objective(
+        nn.Identity(), make_net(required_net(name) or "mlp", inputs.shape, 4),
+        make_methods(name, 4, {}),
+    )  # fmt: skip
+    objective.attach(inputs, 60)
+    x = torch.randn(40, 1, 8, 8)
+    terms, _, _ = objective(x[:20], torch.arange(20) % 4, x, 0.5, 10)
+    _, own = method_parts(name)
+    assert {"cross_entropy", "cclp"} < terms.keys()
+    assert any(term.startswith(own) for term in terms)
+    pulled = torch.autograd.grad(
+        terms["cclp"], list(objective.net.features.parameters()), allow_unused=True
+    )
+    assert any(g is not None and g.any() for g in pulled)
+    for part in objective.methods[2].parameters():  # what the other method owns, it alone teaches
+        (g,) = torch.autograd.grad(terms["cclp"], part, retain_graph=True, allow_unused=True)
+        assert g is None
+
+
+@pytest.mark.parametrize("method", [*GENERATIVE, "cclp+ladder", "cclp+improved_gan"])
+def test_training_in_bfloat16_stays_finite(method: str, tmp_path: Path) -> None:
+    """Two steps are no training: the loss is finite, and the run evaluates and ends."""
+    result = train(tiny_config(method=method, precision="bf16", max_steps=2), tmp_path / "run")
+    assert result["precision"] == "bf16"
+    assert 0 <= result["error"] <= 1
