@@ -140,13 +140,13 @@ def test_studies(name: str) -> None:
     assert content["records"] == json.loads(json.dumps(outcomes))
     for run in outcomes:
         found = upgrade_result(result(f"{name}/runs/{run}/result.json"))
-        assert found["evaluated_on"] == ("test" if name == "table1" else "held_out")
+        assert found["evaluated_on"] == ("held_out" if name == "ablation" else "test")
         assert found["method"] == outcomes[run]["method"]
-        cell = TABLES[name].cell_like(
+        cell = TABLES[results.STUDIES[name]].cell_like(
             content["settings"]["recipe"], read_config(out / "runs" / run)[1]
         )
         assert cell.name == run
-    table, rows = TABLES[name], list(content["records"].values())
+    table, rows = TABLES[results.STUDIES[name]], list(content["records"].values())
     assert content["claims"] == [claim._asdict() for claim in table.claims(rows)]
     text = (out / "table.md").read_text()
     assert text == "\n".join(grid.markdown() for grid in table.grids(rows))
