@@ -29,9 +29,9 @@ TOYS = ("circles", "moons")
 STUDIES = {"table1": "table1", "table1-peers": "table1", "ablation": "ablation"}
 SHORT = (
     "The paper's generative peers, and others, on short schedules",
-    "The networks of the peers' own papers where they are here, recipe `short`, no augmentation, no "
-    "pseudo-labels. A tenth of the papers' schedules or less, and steps differ between rows: these "
-    "errors say that a method works, not which is the best. More in [Methods](methods.md).",
+    "The networks of the peers' own papers where they are here, recipe `short`, no augmentation, "
+    "no pseudo-labels. A tenth of the papers' schedules or less, and steps differ between rows: "
+    "these errors say that a method works, not which is the best. More in [Methods](methods.md).",
 )
 FIGURES = ("<!-- tools/results.py writes from here -->", "<!-- to here: figures -->")
 TABLE = ("<!-- tools/results.py writes sweeps from here -->", "<!-- to here: sweeps -->")
