@@ -1,20 +1,27 @@
 """Temporal ensembling and the graph Laplacian: values by hand, state, processes."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from cclp.methods import temporal_ensembling
 from cclp.methods.base import Step, ramp_up
-from cclp.methods.laplacian import Laplacian, nearest, smoothness
+from cclp.methods.laplacian import Laplacian
 from cclp.methods.temporal_ensembling import TemporalEnsembling
 from cclp.nets import Net, mlp
+from cclp.pseudo_labels.graph import NeighbourGraph
+from cclp.pseudo_labels.solvers import random_walk
+from cclp.pseudo_labels.walk import RandomNeighbours
 from cclp.runs.start import Stopped, resume, train
+from cclp.sklearn import CCLPClassifier
 from tests.inputs import vector_inputs
 from tests.runs import assert_same_run, stop_after, tiny_config
 
@@ -129,51 +136,59 @@ def test_stopped_and_resumed_equals_undisturbed(tmp_path: Path) -> None:
 
 # --- the graph Laplacian ---
 
-LINE = torch.tensor([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]])
 
-
-def test_neighbours_by_hand() -> None:
-    """Points 0, 1, 3 on a line: σ is 1, 1 and 2 with one neighbour; 3, 2 and 3 with two."""
-    found = nearest(LINE, 1)
-    assert found.others.tolist() == [[1], [0], [1]]
-    torch.testing.assert_close(found.weights, torch.tensor([[-1.0], [-1.0], [-4 / 2]]).exp())
-    found = nearest(LINE, 7)  # there are but two
-    assert found.others.tolist() == [[1, 2], [0, 2], [1, 0]]
-    logs = torch.tensor([[-1 / 6, -9 / 9], [-1 / 6, -4 / 6], [-4 / 6, -9 / 9]])
-    torch.testing.assert_close(found.weights, logs.exp())
-
-
-def test_the_laplacian_by_hand() -> None:
-    f = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.5]])
-    a, b = math.exp(-1), math.exp(-2)
-    expected = (2 * a * 2 + b * 0.25) / (2 * a + b)
-    assert smoothness(f, nearest(LINE, 1)).item() == pytest.approx(expected, rel=1e-6)
-
-
-def test_the_laplacian_is_that_of_the_graph() -> None:
-    """Σ W_ij ‖f_i − f_j‖² = 2 tr fᵀ (D − W) f, with W from both ends."""
-    torch.manual_seed(0)
-    x, f = torch.randn(30, 4), torch.randn(30, 3)
-    graph = nearest(x, 5)
-    w = torch.zeros(30, 30).scatter_(1, graph.others, graph.weights)
-    w = (w + w.T) / 2
-    quadratic = 2 * torch.trace(f.T @ (torch.diag(w.sum(1)) - w) @ f) / w.sum()
-    torch.testing.assert_close(smoothness(f, graph), quadratic)
-
-
-def test_labeled_and_unlabeled_samples_are_in_one_graph() -> None:
-    """Each has its neighbour in the other part: predictions (3/4, 1/4) and (1/2, 1/2)."""
-    labeled, unlabeled = torch.tensor([[LN3, 0.0]]), torch.tensor([[0.0, 0.0]])
-    step = make_step(labeled, unlabeled)
-    assert Laplacian(2, weight=2)(step)["laplacian"].item() == pytest.approx(2 * 2 / 16, rel=1e-6)
+def test_neighbours_have_similar_predictions() -> None:
+    """(3/4, 1/4) and (1/2, 1/2): squares of 1/4 twice; the other is its own neighbour."""
+    near = torch.tensor([[0.0, 0.0], [0.0, 0.0]])
+    step = make_step(torch.eye(2), torch.tensor([[LN3, 0.0], [0.0, 0.0]]))
+    step = step._replace(x_neighbours=near)
+    found = Laplacian(2, weight=2)(step)["laplacian"].item()
+    assert found == pytest.approx(2 * (2 / 16) / 2, rel=1e-6)
     found = Laplacian(2, weight=2, of="embeddings")(step)["laplacian"].item()
-    assert found == pytest.approx(2 * LN3**2, rel=1e-6)
-    assert Laplacian(2)(make_step(labeled, None)) == {}
+    assert found == pytest.approx(2 * LN3**2 / 2, rel=1e-6)
+    assert Laplacian(2)(make_step(torch.eye(2), None)) == {}
 
 
-def test_equal_samples_are_neighbours_of_weight_one() -> None:
-    found = nearest(torch.ones(4, 3), 2)
-    torch.testing.assert_close(found.weights, torch.ones(4, 2))
+def test_neighbours_are_drawn_by_their_affinities() -> None:
+    """Of 40 points, a few twice, each neighbour as often as its share of the affinities says."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(40, 3)).astype(np.float32)
+    x[30:] = x[:10]  # duplicates are one node
+    rows = np.arange(2, 40)
+    graph = NeighbourGraph(x, rows, neighbours=4)
+    draw = RandomNeighbours(graph, rows, len(x))
+    assert graph.W is not None
+    walk = random_walk(graph.W).toarray()
+    uniform = (np.arange(2000) + 0.5) / 2000
+    for sample in rows[::7]:
+        drawn = draw(np.full(2000, sample), uniform)
+        node = graph.place[np.searchsorted(rows, sample)]
+        shares = np.bincount(graph.place[np.searchsorted(rows, drawn)], minlength=len(walk)) / 2000
+        np.testing.assert_allclose(shares, walk[node], atol=1e-3)
+        assert node not in np.flatnonzero(shares)
+    ends = draw(np.array([2, 2]), np.array([0.0, np.nextafter(1, 0)]))
+    assert {int(graph.place[np.searchsorted(rows, i)]) for i in ends} <= set(walk[0].nonzero()[0])
+    same = np.ones((5, 2), np.float32)
+    alone = RandomNeighbours(NeighbourGraph(same), np.arange(5), 5)
+    assert alone(np.array([3, 4]), np.array([0.1, 0.9])).tolist() == [3, 4]
+
+
+def test_a_run_draws_neighbours_and_resumes_bit_for_bit(tmp_path: Path) -> None:
+    config = tiny_config(method="laplacian")
+    train(config, tmp_path / "whole")
+    assert "laplacian" in json.loads((tmp_path / "whole/metrics.jsonl").read_text().split("\n")[0])
+    with pytest.raises(Stopped):
+        train(config, tmp_path / "run", should_stop=stop_after(7))
+    resume(tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_the_estimator_draws_neighbours_too() -> None:
+    X, y = load_digits(return_X_y=True)
+    few = np.where(np.arange(len(y)) < 100, y, -1)
+    model = CCLPClassifier(method="laplacian", max_iter=3, random_state=0).fit(X[:300], few[:300])
+    assert len(model.history_["laplacian"]) == 3
+    assert all(value > 0 for value in model.history_["laplacian"])
 
 
 @pytest.mark.parametrize(

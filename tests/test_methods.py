@@ -298,7 +298,10 @@ def digits_step(
     pseudo_labels = torch.eye(4)[torch.arange(40) % 4] if unlabeled else None
     x_unlabeled = x[20:] if unlabeled else None
     torch.manual_seed(1)  # whatever networks a method has drawn
-    terms, _, _ = objective(x[:20], y, x_unlabeled, 0.5, 10, pseudo_labels, 0.5, unlabeled=rows)
+    near = x[20:].flip(0) if unlabeled and objective.neighbours else None
+    terms, _, _ = objective(
+        x[:20], y, x_unlabeled, 0.5, 10, pseudo_labels, 0.5, unlabeled=rows, x_neighbours=near
+    )
     return objective, terms
 
 

@@ -77,7 +77,7 @@ def trainer_on_noise(config: Config, shape: tuple[int, ...], num_classes: int) -
     x = np.random.default_rng(0).integers(0, 256, (len(y), *shape), np.uint8)
     everyone = np.arange(len(y))
     with own_randomness():
-        return Trainer(
+        trainer = Trainer(
             make_fabric(config.accelerator, config.precision),
             recipe,
             x,
@@ -88,3 +88,6 @@ def trainer_on_noise(config: Config, shape: tuple[int, ...], num_classes: int) -
             labeled_batch=config.labeled_batch,
             seed=0,
         )
+    if trainer.objective.neighbours:
+        trainer.neighbours = lambda samples, uniform: samples
+    return trainer

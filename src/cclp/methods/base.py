@@ -68,6 +68,8 @@ class Step(NamedTuple):
         absent: anchors of the classes that have no label in this step; None if every class has one
             in every step.
         unlabeled: indices of the unlabeled samples in the training set, (N_U,), or None.
+        x_neighbours: inputs of a neighbour of each unlabeled sample, (N_U, …), for methods that ask
+            for them by ``neighbours``; or None.
     """
 
     net: Net
@@ -84,6 +86,7 @@ class Step(NamedTuple):
     weights: Tensor | None = None
     absent: Absent | None = None
     unlabeled: Tensor | None = None
+    x_neighbours: Tensor | None = None
 
 
 class Method(nn.Module):
@@ -101,6 +104,8 @@ class Method(nn.Module):
         uses_unlabeled: whether steps must hold unlabeled samples.
         evaluated: name of a module of the method, a network to evaluate and predict with instead of
             the trained one.
+        neighbours: of each sample in the nearest-neighbour graph of all inputs from which steps
+            hold one of each unlabeled sample; 0: steps hold none.
         learning_rate: of the method's own networks, relative to that of the network.
         adam_beta1: of Adam in a training with this method; None: as usual. GANs oscillate less with
             0.5.
@@ -108,6 +113,7 @@ class Method(nn.Module):
 
     uses_unlabeled: ClassVar[bool] = True
     evaluated: ClassVar[str | None] = None
+    neighbours: int = 0
     learning_rate: float = 1.0
     adam_beta1: ClassVar[float | None] = None
 

@@ -1,35 +1,28 @@
-"""Graph Laplacian: near inputs have similar predictions."""
+"""Graph Laplacian: neighbours among the inputs have similar predictions."""
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
-import torch
 from torch import Tensor
 
 from cclp.checks import check_choice, check_integer
-from cclp.methods.base import Method, Step, check_weight
+from cclp.methods.base import Method, Step, check_weight, kept_statistics
 
 Smoothed = Literal["predictions", "embeddings"]
 
 
-class Neighbours(NamedTuple):
-    """The k nearest others of each sample, (N, k), and weights of these edges, (N, k)."""
-
-    others: Tensor
-    weights: Tensor
-
-
 class Laplacian(Method):
-    """Σ W_ij ‖f_i − f_j‖² over a graph of nearest neighbours among the inputs.
+    """Σ_ij P_ij ‖f_i − f_j‖² over the nearest-neighbour graph of all inputs, by its samples.
 
     Manifold regularisation (Belkin et al. 2006), by gradient descent on a network's outputs (Weston
-    et al. 2008). The graph is that of the step's batch, labeled and unlabeled samples together, and
-    not that of the training set: the fewer samples in a batch, the farther are its neighbours. With
-    several processes each has the graph of its own batch.
+    et al. 2008). Of each unlabeled sample i of a step one neighbour j is drawn with probability
+    P_ij = W_ij / Σ_j W_ij, so that the mean over steps is the whole sum. The graph is that of
+    ``graph_pseudo_label``, with one distance for images: HOG features, local scaling. Neighbours do
+    not count among the running statistics of batch norm; unlabeled samples, which they are too, do.
 
     Args:
         num_classes: C.
         weight: of the term.
-        neighbours: k; at most as many as the batch has others.
+        neighbours: k of the graph.
         of: f, the softmax outputs or the embeddings. The latter can become small as a whole.
     """
 
@@ -47,38 +40,13 @@ class Laplacian(Method):
         self.neighbours = check_integer("neighbours", neighbours, least=1)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        if step.x_unlabeled is None or step.z_unlabeled is None:
+        if step.z_unlabeled is None or step.x_neighbours is None:
             return {}
-        x = torch.cat([step.x_labeled, step.x_unlabeled])
-        graph = nearest(x.flatten(1), self.neighbours)
+        with kept_statistics(step.net):
+            near = step.net.features(step.x_neighbours)
+        pair = step.z_unlabeled, near
         if self.of == "predictions":
-            logits = torch.cat([step.logits, step.net.classifier(step.z_unlabeled)])
-            f = logits.float().softmax(1)
+            here, there = (step.net.classifier(z).float().softmax(1) for z in pair)
         else:
-            f = torch.cat([step.z_labeled, step.z_unlabeled]).float()
-        return {"laplacian": self.weight * smoothness(f, graph)}
-
-
-@torch.no_grad()
-def nearest(x: Tensor, count: int) -> Neighbours:
-    """Nearest neighbours of vectors (N, D), by self-tuning weights: exp(−d_ij² / (σ_i σ_j)).
-
-    σ_i is the distance of i to its last neighbour (Zelnik-Manor & Perona 2004).
-    """
-    x = x.float()
-    with torch.autocast(x.device.type, enabled=False):
-        distances = torch.cdist(x, x)
-    distances.fill_diagonal_(torch.inf)
-    near, others = distances.topk(min(count, len(x) - 1), largest=False)
-    sigma = near[:, -1]
-    product = (sigma[:, None] * sigma[others]).clamp(min=torch.finfo(x.dtype).tiny)
-    return Neighbours(others, (-near.square() / product).exp())
-
-
-def smoothness(f: Tensor, graph: Neighbours) -> Tensor:
-    """Σ W_ij ‖f_i − f_j‖² / Σ W_ij over the edges; f of (N, F).
-
-    An edge that is there from both of its ends counts twice.
-    """
-    squares = (f[:, None] - f[graph.others]).square().sum(2)
-    return (graph.weights * squares).sum() / graph.weights.sum()
+            here, there = (z.float() for z in pair)
+        return {"laplacian": self.weight * (here - there).square().sum(1).mean()}

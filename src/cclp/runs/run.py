@@ -34,6 +34,7 @@ from cclp.training.callbacks import (
     Callback,
     Evaluate,
     GraphPseudoLabels,
+    InputGraph,
     Progress,
     pseudo_label_schedule,
 )
@@ -133,6 +134,7 @@ class Run:
             self._write_unlabeled(),
             WriteGenerated(out),
             writer,
+            InputGraph(self.report, cache_root() / "neighbours"),
             self.pseudo_labels,
             checkpoints,
         ]

@@ -40,6 +40,7 @@ from cclp.training.callbacks import (
     Evaluate,
     GraphPseudoLabels,
     History,
+    InputGraph,
     Progress,
     RecalibrateAtEnd,
     pseudo_label_schedule,
@@ -447,7 +448,7 @@ class CCLPClassifier(Predictor):
         x, y, split, report = trainer.x, trainer.y, trainer.split, problem.report
         history, steps = History(), trainer.recipe.max_steps
         title = f"{title}, {len(x)} samples, {len(split.labeled)} labels"
-        callbacks: list[Callback] = [Progress(report, title), history]
+        callbacks: list[Callback] = [Progress(report, title), history, InputGraph(report, None)]
         schedule, pseudo_labels = pseudo_label_schedule(trainer), None
         if schedule is not None:
             labeler = problem.labeler(split, schedule, report)

@@ -3,6 +3,7 @@
 """
 
 from copy import deepcopy
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -156,6 +157,39 @@ class History(Callback):
         if evaluation.error is not None:
             self.values.setdefault("validation_score", []).append(1 - evaluation.error)
             self.values.setdefault("validation_step", []).append(evaluation.done)
+
+
+class InputGraph(Callback):
+    """Gives the trainer neighbours of samples, if a method asks for them.
+
+    Process 0 searches for them, all get them.
+
+    Args:
+        report: what the user sees.
+        cache: folder that keeps neighbours for the next time; None: nothing is kept.
+    """
+
+    def __init__(self, report: Reporter, cache: Path | None) -> None:
+        self.report, self.cache = report, cache
+
+    def on_setup(self, trainer: "Trainer") -> None:
+        if trainer.objective.neighbours == 0 or len(trainer.split.unlabeled) == 0:
+            return
+        from cclp.pseudo_labels.graph import NeighbourGraph  # loads scipy and scikit-learn
+        from cclp.pseudo_labels.walk import RandomNeighbours
+
+        rows, found = trainer.split.unlabeled, None
+        if trainer.fabric.is_global_zero:
+            graph = NeighbourGraph(
+                trainer.x,
+                rows,
+                neighbours=trainer.objective.neighbours,
+                distortion=False,
+                cache=self.cache,
+                report=self.report,
+            )
+            found = RandomNeighbours(graph, rows, len(trainer.x))
+        trainer.neighbours = trainer.fabric.broadcast(found)
 
 
 def pseudo_label_schedule(trainer: "Trainer") -> PseudoLabelSchedule | None:

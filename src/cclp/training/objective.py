@@ -50,6 +50,11 @@ class Objective(nn.Module):
             method.attach(self.net, inputs, samples)
 
     @property
+    def neighbours(self) -> int:
+        """The largest number of neighbours in a graph of the inputs that a method asks for."""
+        return max((method.neighbours for method in self._methods()), default=0)
+
+    @property
     def network_name(self) -> str:
         """Of the module to evaluate and predict with: a method's teacher, else the trained net."""
         for number, method in enumerate(self._methods()):
@@ -106,6 +111,7 @@ class Objective(nn.Module):
         pseudo_label_weight: float = 0.0,
         weights: Tensor | None = None,
         unlabeled: Tensor | None = None,
+        x_neighbours: Tensor | None = None,
     ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
         """Terms of the loss by name, and both embeddings, detached."""
         x_labeled = self.inputs(x_labeled, augmented=True)
@@ -129,6 +135,9 @@ class Objective(nn.Module):
             weights=weights,
             absent=None if self.anchors is None else self.anchors.absent(labels),
             unlabeled=unlabeled,
+            x_neighbours=(
+                None if x_neighbours is None else self.inputs(x_neighbours, augmented=True)
+            ),
         )
         if self.anchors is not None:
             self.anchors.update(z_labeled, labels)

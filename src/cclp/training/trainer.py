@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cclp.data.augment import make_augmentation
-from cclp.data.batches import Batches
+from cclp.data.batches import Batches, step_seed
 from cclp.data.normalize import ZScore, value_range
-from cclp.data.splits import Split
+from cclp.data.splits import Indices, Split
 from cclp.data.weights import LabelWeights
 from cclp.draws import OwnInitialization
 from cclp.methods.base import Inputs, Method
@@ -31,7 +31,9 @@ from cclp.training.seeding import reseed
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-_Batch = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+_Maybe = Tensor | None
+_Batch = tuple[Tensor, Tensor, _Maybe, _Maybe, _Maybe, _Maybe, _Maybe]
+_NEIGHBOURS = 1  # a stream of random numbers
 BATCHES_SEEN = 20  # of labeled vectors, for batch norm's statistics
 
 
@@ -80,6 +82,8 @@ class Trainer:
         pseudo_labels: class probabilities of the training set, (N, C), or None; replaced and never
             changed.
         pseudo_label_weight: of them in label propagation, as a function of the step.
+        neighbours: draws one of each sample, given as many numbers in [0, 1), for methods that ask
+            for them; or None.
         evaluation: the last one.
         stopping: whether the user has asked to stop after this step.
         finished: whether this was the last step; a callback may set it.
@@ -127,6 +131,7 @@ class Trainer:
         self.warmup_steps = 0
         self.pseudo_labels: NDArray[np.float32] | None = None
         self.pseudo_label_weight: Callable[[int], float] = lambda step: 0.0
+        self.neighbours: Callable[[Indices, NDArray[np.float64]], Indices] | None = None
         self.callbacks: Sequence[Callback] = ()
         self.evaluation: Evaluation | None = None
         self.stopping = self.finished = False
@@ -192,7 +197,7 @@ class Trainer:
         """One step of Algorithm 1: draw a batch, embed, propagate, lose, update."""
         begun = time.perf_counter()
         reseed(self.seed, step, self.fabric.global_rank)
-        x_labeled, labels, x_unlabeled, pseudo_labels, weights, unlabeled = self._load_batch(step)
+        x_labeled, labels, x_unlabeled, pseudo_labels, *others = self._load_batch(step)
         learning_rate = self.recipe.learning_rate_at(step)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["factor"]
@@ -205,8 +210,7 @@ class Trainer:
             self.recipe.max_steps,
             pseudo_labels,
             self.pseudo_label_weight(step) if pseudo_labels is not None else 0.0,
-            weights,
-            unlabeled,
+            *others,
         )
         losses = torch.stack(list(terms.values()))
         values = self._means(list(terms), losses)
@@ -222,10 +226,15 @@ class Trainer:
 
     def _load_batch(self, step: int) -> "_Batch":
         """Labeled samples with labels, unlabeled ones and their pseudo-labels, weights of the
-        labeled, indices of the unlabeled.
+        labeled, indices of the unlabeled, neighbours of these.
         """
-        labeled, unlabeled = self.batches(step, self.fabric.global_rank)
+        rank = self.fabric.global_rank
+        labeled, unlabeled = self.batches(step, rank)
         some = len(unlabeled) > 0 and step >= self.warmup_steps
+        near = None
+        if some and self.neighbours is not None:
+            random = np.random.default_rng((step_seed(self.seed, step, rank), _NEIGHBOURS))
+            near = self.neighbours(unlabeled, random.random(len(unlabeled)))
         known = some and self.pseudo_labels is not None and self.pseudo_label_weight(step) > 0
         moved: _Batch = self.fabric.to_device(
             (
@@ -235,6 +244,7 @@ class Trainer:
                 torch.from_numpy(cast(Any, self.pseudo_labels)[unlabeled]) if known else None,
                 None if self.importance is None else torch.from_numpy(self.importance[labeled]),
                 torch.from_numpy(unlabeled) if some else None,
+                None if near is None else torch.from_numpy(self.x[near]),
             )
         )
         return moved
