@@ -154,6 +154,12 @@ def csv_of_commas(path: Path) -> Path:
     return path / "a.csv.gz"
 
 
+def csv_of_one_long_line(path: Path) -> Path:
+    """Two bytes of a cell become 16 in two lists, before anybody counts the columns."""
+    (path / "a.csv.gz").write_bytes(gzip.compress(b"a," * 12 * 10**6 + b"kind\n1,a\n"))
+    return path / "a.csv.gz"
+
+
 def csv_that_becomes_wide(path: Path) -> Path:
     """A few hundred columns of thirty choices each."""
     letters = "abcdefghijklmnopqrstuvwxyzABCD"
@@ -483,8 +489,9 @@ CASES: dict[str, list[Callable[[Path], Path]]] = {
              tar_with_gaps],
     "mat": [mat_of_bytes_as_doubles, mat_of_many_elements, mat_of_many_dimensions],
     "gz": [gzip_of_zeros],
-    "table": [csv_of_short_lines, csv_of_commas, csv_that_becomes_wide, parquet_of_many_rows,
-              parquet_whose_footer_lies, parquet_of_wide_values, parquet_of_a_long_list,
+    "table": [csv_of_short_lines, csv_of_commas, csv_of_one_long_line, csv_that_becomes_wide,
+              parquet_of_many_rows, parquet_whose_footer_lies, parquet_of_wide_values,
+              parquet_of_a_long_list,
               parquet_of_shared_beginnings, parquet_with_a_large_footer, xlsx_of_blanks,
               xlsx_of_a_long_row, xlsx_of_styles],
     "images": [icon_of_many_pixels, icon_whose_size_comes_late, image_larger_than_memory,
