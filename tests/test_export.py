@@ -291,6 +291,16 @@ def test_names_stay_text(digits: Path, tmp_path: Path, name: str) -> None:
     assert unescape(heading) == f"<h1>model.safetensors: a classifier of {name}</h1>\n"
 
 
+def test_a_card_holds_no_command_for_a_terminal(digits: Path, tmp_path: Path) -> None:
+    """People print it by cat."""
+    config = export(digits, tmp_path / "out", "safetensors")
+    config["input"]["classes"] = ["a", "\x1b[2Jb\x9b1m"]
+    config["data"] = "\x1b]0;title\x07\u202etac"
+    text = model_card(config)
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert cells(text)["Classes"] == r"2: a, \x1b[2Jb\x9b1m"
+
+
 def test_a_name_cannot_leave_its_line(digits: Path, tmp_path: Path) -> None:
     config = export(digits, tmp_path / "out", "safetensors")
     config["input"]["classes"], config["data"] = ["a", BROKEN], BROKEN
@@ -299,7 +309,7 @@ def test_a_name_cannot_leave_its_line(digits: Path, tmp_path: Path) -> None:
     assert card.data.license is None
     said = BROKEN.replace("\ud800", "?")
     assert card.data.eval_results[0].dataset_name == said
-    assert cells(text)["Classes"] == f"2: a, {' '.join(said.split())}".replace("\0", "\ufffd")
+    assert cells(text)["Classes"] == f"2: a, {' '.join(said.split())}".replace("\0", r"\x00")
     assert text.splitlines().count("---") == 2
 
 

@@ -108,6 +108,26 @@ def mat_of_bytes_as_doubles(path: Path) -> Path:
     return path / "a.mat"
 
 
+def write_mat(path: Path, *parts: tuple[int, bytes]) -> Path:
+    """A file of one compressed matrix of these elements."""
+    matrix = b"".join(struct.pack("<II", kind, len(part)) + part for kind, part in parts)
+    element = zlib.compress(struct.pack("<II", 14, len(matrix)) + matrix)
+    begin = b" " * 124 + b"\x00\x01IM" + struct.pack("<II", 15, len(element))
+    (path / "a.mat").write_bytes(begin + element)
+    return path / "a.mat"
+
+
+def mat_of_nothing_often(path: Path) -> Path:
+    """Eight bytes of an element without content become an object of 300."""
+    return write_mat(path, (0, bytes(8 * 2 * 10**6)))
+
+
+def mat_of_many_dimensions(path: Path) -> Path:
+    dimensions = struct.pack("<i", 1000) * 6 * 10**6
+    flags = struct.pack("<II", 6, 0)
+    return write_mat(path, (6, flags), (5, dimensions), (1, b"X" + bytes(7)), (2, bytes(8)))
+
+
 def mat_of_many_elements(path: Path) -> Path:
     content = io.BytesIO()
     zeros = np.zeros(50 * 2**20, np.uint8)
@@ -131,6 +151,12 @@ def csv_of_short_lines(path: Path) -> Path:
 def csv_of_commas(path: Path) -> Path:
     line = b"," * 2**20 + b"\n"
     (path / "a.csv.gz").write_bytes(gzip.compress(b"kind" + line + line * 8))
+    return path / "a.csv.gz"
+
+
+def csv_of_one_long_line(path: Path) -> Path:
+    """Two bytes of a cell become 16 in two lists, before anybody counts the columns."""
+    (path / "a.csv.gz").write_bytes(gzip.compress(b"a," * 12 * 10**6 + b"kind\n1,a\n"))
     return path / "a.csv.gz"
 
 
@@ -224,7 +250,8 @@ def parquet_with_a_large_footer(path: Path) -> Path:
     return path / "a.parquet"
 
 
-def xlsx_of_blanks(path: Path) -> Path:
+def write_xlsx(path: Path, part: str, before: bytes, more: bytes) -> Path:
+    """A workbook of one sheet in which something is inserted."""
     content, book = io.BytesIO(), openpyxl.Workbook()
     book.active.append(["size", "kind"])
     book.save(content)
@@ -233,10 +260,24 @@ def xlsx_of_blanks(path: Path) -> Path:
     ) as new:  # fmt: skip
         for item in old.infolist():
             text = old.read(item)
-            if item.filename.endswith("sheet1.xml"):
-                text = text.replace(b"</sheetData>", b" " * 120 * 2**20 + b"</sheetData>")
+            if item.filename.endswith(part):
+                assert before in text
+                text = text.replace(before, more + before, 1)
             new.writestr(item.filename, text)
     return path / "a.xlsx"
+
+
+def xlsx_of_blanks(path: Path) -> Path:
+    return write_xlsx(path, "sheet1.xml", b"</sheetData>", b" " * 120 * 2**20)
+
+
+def xlsx_of_a_long_row(path: Path) -> Path:
+    """Four bytes of XML become an object of 300 bytes, before openpyxl gives the row away."""
+    return write_xlsx(path, "sheet1.xml", b"</row>", b"<c/>" * 10**6)
+
+
+def xlsx_of_styles(path: Path) -> Path:
+    return write_xlsx(path, "styles.xml", b"</cellXfs>", b"<xf/>" * 400_000)
 
 
 def tar_with_a_long_name(path: Path) -> Path:
@@ -246,6 +287,19 @@ def tar_with_a_long_name(path: Path) -> Path:
         file.write(name.tobuf(tarfile.USTAR_FORMAT))
         for _ in range(16):
             file.write(b"9" * 2**24)
+    return path / "a.tar.gz"
+
+
+def tar_with_gaps(path: Path) -> Path:
+    """Two bytes of a list of gaps become an object of 60."""
+    places = b"0\n" * 8 * 10**6
+    member = tarfile.TarInfo("a/b.png")
+    member.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0",
+                          "GNU.sparse.name": "a/b.png", "GNU.sparse.realsize": "9"}  # fmt: skip
+    content = b"%d\n" % (len(places) // 4) + places
+    member.size = len(content)
+    with tarfile.open(path / "a.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(member, io.BytesIO(content))
     return path / "a.tar.gz"
 
 
@@ -264,6 +318,17 @@ def large_png(side: int, mode: str = "L") -> bytes:
 def icon_of_many_pixels(path: Path) -> Path:
     """Declares 16 x 16 pixels and holds 9,000 x 9,000."""
     inner = large_png(9_000, "RGB")
+    entry = struct.pack("<BBBBHHII", 16, 16, 0, 0, 1, 32, len(inner), 22)
+    (path / "a.ico").write_bytes(struct.pack("<HHH", 0, 1, 1) + entry + inner)
+    return path
+
+
+def icon_whose_size_comes_late(path: Path) -> Path:
+    """Where the size of the picture should be are two small numbers."""
+    inner = large_png(9_000, "RGB")
+    chunk = b"teSt" + struct.pack(">II", 16, 16)
+    chunk = struct.pack(">I", 8) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    inner = inner[:8] + chunk + inner[8:]
     entry = struct.pack("<BBBBHHII", 16, 16, 0, 0, 1, 32, len(inner), 22)
     (path / "a.ico").write_bytes(struct.pack("<HHH", 0, 1, 1) + entry + inner)
     return path
@@ -328,6 +393,25 @@ def tiff_of_a_large_tile(path: Path) -> Path:
             page.tags[name].overwrite(6_304)
         page.tags["TileOffsets"].overwrite(place)
         page.tags["TileByteCounts"].overwrite(len(tile))
+    return path
+
+
+def tiff_in_a_tile_larger_than_it(path: Path) -> Path:
+    """16 x 16 pixels in a tile of 16,000 x 16,000."""
+    import tifffile
+
+    content, side = io.BytesIO(), 16_000
+    tifffile.imwrite(
+        content, np.zeros((side, side), np.uint8), tile=(side, side), compression="zlib"
+    )
+    file = bytearray(content.getvalue())
+    tags = int.from_bytes(file[4:8], "little")
+    for place in range(
+        tags + 2, tags + 2 + 12 * int.from_bytes(file[tags : tags + 2], "little"), 12
+    ):
+        if int.from_bytes(file[place : place + 2], "little") in (256, 257):  # width and height
+            file[place + 8 : place + 10] = struct.pack("<H", 16)
+    (path / "a.tif").write_bytes(file)
     return path
 
 
@@ -401,15 +485,19 @@ def run_with_a_large_shape(path: Path) -> Path:
 
 CASES: dict[str, list[Callable[[Path], Path]]] = {
     "npz": [npz_by_bzip2, npz_by_lzma, npz_by_deflate, npz_that_lies, npz_with_a_long_header],
-    "data": [npz_of_bools, npz_of_many_samples, tar_with_a_long_name],
-    "mat": [mat_of_bytes_as_doubles, mat_of_many_elements],
+    "data": [npz_of_bools, npz_of_many_samples, tar_with_a_long_name,
+             tar_with_gaps],
+    "mat": [mat_of_bytes_as_doubles, mat_of_many_elements, mat_of_many_dimensions],
     "gz": [gzip_of_zeros],
-    "table": [csv_of_short_lines, csv_of_commas, csv_that_becomes_wide, parquet_of_many_rows,
-              parquet_whose_footer_lies, parquet_of_wide_values, parquet_of_a_long_list,
-              parquet_of_shared_beginnings, parquet_with_a_large_footer, xlsx_of_blanks],
-    "images": [icon_of_many_pixels, image_larger_than_memory, tiff_that_unpacks_to_more,
+    "table": [csv_of_short_lines, csv_of_commas, csv_of_one_long_line, csv_that_becomes_wide,
+              parquet_of_many_rows, parquet_whose_footer_lies, parquet_of_wide_values,
+              parquet_of_a_long_list,
+              parquet_of_shared_beginnings, parquet_with_a_large_footer, xlsx_of_blanks,
+              xlsx_of_a_long_row, xlsx_of_styles],
+    "images": [icon_of_many_pixels, icon_whose_size_comes_late, image_larger_than_memory,
+               tiff_that_unpacks_to_more,
                tiff_of_many_channels, tiff_of_runs, tiff_of_a_large_tile,
-               tiff_by_another_compressor],
+               tiff_by_another_compressor, tiff_in_a_tile_larger_than_it],
     "report": [run_with_a_large_label, run_with_large_embeddings, run_with_many_points],
     "run": [run_with_a_large_shape],
 }  # fmt: skip
@@ -429,6 +517,12 @@ def test_small_files_are_refused_before_they_fill_the_memory(
     assert found.error in ("ValueError", "NoRoom"), found
     assert len(found.message.splitlines()) == 1
     assert len(found.message.split()) >= 3
+    assert found.peak < MOST
+
+
+def test_elements_that_are_ignored_take_nothing(tmp_path: Path, measure: Measure) -> None:
+    found = measure("mat", mat_of_nothing_often(tmp_path))
+    assert found.error is None
     assert found.peak < MOST
 
 

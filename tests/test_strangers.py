@@ -266,7 +266,7 @@ def opened_by(run: Path) -> dict[str, Callable[[], object]]:
     }
 
 
-@pytest.mark.parametrize("by", ["predict", "evaluate", "export", "report", "lab"])
+@pytest.mark.parametrize("by", ["predict", "evaluate", "export", "report", "lab", "resume"])
 def test_a_changed_configuration_is_refused_wherever_a_run_is_opened(
     finished: Path, tmp_path: Path, by: str
 ) -> None:
@@ -274,10 +274,18 @@ def test_a_changed_configuration_is_refused_wherever_a_run_is_opened(
     about = json.loads((run / "config.json").read_text())
     about["data"]["classes"].reverse()
     (run / "config.json").write_text(json.dumps(about))
+    opened = opened_by(run) | {"resume": lambda: resume(run)}
     with pytest.raises(ValueError, match=r"config\.json has changed since checkpoint 12"):
-        opened_by(run)[by]()
+        opened[by]()
     shutil.copy(finished / "config.json", run)
-    opened_by(run)[by]()
+    opened[by]()
+
+
+def test_a_pipe_in_place_of_data_is_one_line(finished: Path, tmp_path: Path) -> None:
+    """Opening it would wait for ever."""
+    os.mkfifo(tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=r"a\.npz must be a file"):
+        list(predict(finished, [tmp_path / "a.npz"]))
 
 
 @pytest.mark.parametrize("by", ["predict", "evaluate", "export", "report", "lab", "resume"])

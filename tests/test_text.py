@@ -81,6 +81,17 @@ def test_no_spreadsheet_finds_a_formula(name: str) -> None:
         assert not re.match(r"\s*[=+\-@＝＋－＠]", divided)
 
 
+@pytest.mark.parametrize("before", ["", "a", ";", "a;", '";', "\t", "a\r", "\n"])
+@pytest.mark.parametrize("quotes", ['"', '""', ' "', '" '])
+@pytest.mark.parametrize("after", ["", ";b", '"', "\tb"])
+def test_quotes_hide_no_formula(before: str, quotes: str, after: str) -> None:
+    """Where cells are divided at semicolons, quotes of the line are quotes of their cells."""
+    line = csv_line(["file", f"{before}{quotes}=1{after}", 0.5])
+    for delimiter in ",;\t":
+        for row in csv.reader(io.StringIO(line, newline=""), delimiter=delimiter):
+            assert not any(cell.lstrip().startswith("=") for cell in row), line
+
+
 @pytest.mark.parametrize("name", ["a", "-2", "+1e3", "3.5", "a-b", "x = 1", "it's", "a,b", 'a"b'])
 def test_what_begins_no_formula_stays_as_it_is(name: str) -> None:
     (row,) = csv.reader(io.StringIO(csv_line([name, "x"]), newline=""))

@@ -667,6 +667,26 @@ def test_a_folder_of_two_classes_is_refused(tmp_path: Path) -> None:
         load(str(root))
 
 
+def test_a_link_to_an_image_of_another_class_is_refused(tmp_path: Path) -> None:
+    root = make(tmp_path / "pets", *CLASSES)
+    dog = min((root / "dog").iterdir())
+    (root / "cat" / "more.png").symlink_to(dog)
+    with pytest.raises(ValueError, match="link: the same images would be of class 'dog' and"):
+        load(str(root))
+
+
+def test_an_image_that_two_classes_link_to_is_refused(tmp_path: Path) -> None:
+    root = make(tmp_path / "pets", *CLASSES)
+    make(tmp_path / "pool", "1.png", "2.png")
+    (root / "cat" / "more.png").symlink_to(tmp_path / "pool" / "1.png")
+    (root / "dog" / "more.png").symlink_to(tmp_path / "pool" / "2.png")
+    before = len(load(str(root)).train_y)
+    (root / "dog" / "again.png").symlink_to(tmp_path / "pool" / "1.png")
+    with pytest.raises(ValueError, match="link: the same images would be of class 'cat' and"):
+        load(str(root))
+    assert before == len(CLASSES) + 2
+
+
 def test_two_spellings_of_a_letter_are_one_class(tmp_path: Path) -> None:
     composed, decomposed = "caf\u00e9", "cafe\u0301"
     assert composed != decomposed

@@ -9,8 +9,9 @@ from contextlib import suppress
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-# Where a formula may begin: with the cell, or behind what some spreadsheets divide cells at.
-_FORMULA = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=\s*[=+\-@＝＋－＠])|^(?=[\t\r\n])")
+# Where a formula may begin: with the cell, or behind what some spreadsheets divide cells at, also
+# behind quotes, which are theirs then.
+_FORMULA = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=[\s\"]*[=+\-@＝＋－＠])|^(?=[\t\r\n])")
 _TO_QUOTE = re.compile(r"[\",;\t\r\n]|^\s|\s$")
 
 

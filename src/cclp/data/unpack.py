@@ -93,14 +93,26 @@ def open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> IO[bytes]:
 
 
 class TarMember(tarfile.TarInfo):
-    """A member of a tar file, whose names are of bounded length: tarfile reads them at once."""
+    """A member of a tar file, whose names are of bounded length, and which has no list of gaps:
+    tarfile reads both at once.
+    """
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         """Is made to be overridden, as tarfile says."""
         if self.type in _NAMES and self.size > _LONGEST_NAME:
             raise tarfile.ReadError(f"a name in it has {self.size:,} bytes")
+        if self.type == tarfile.GNUTYPE_SPARSE:
+            raise _sparse()
         member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]
         return member
+
+    def _proc_gnusparse_10(self, *_: object) -> None:
+        """Would read the places of all gaps: a gigabyte of zeros is a list of 20."""
+        raise _sparse()
+
+
+def _sparse() -> tarfile.ReadError:
+    return tarfile.ReadError("a file in it is stored with gaps: pack it without --sparse")
 
 
 def unpack_tar(path: Path, members: Collection[str], to: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from cclp.data.splits import SOURCES
 from cclp.data.user.features import short_name
+from cclp.text import for_terminal
 
 TASKS = {3: "image-classification", 1: "tabular-classification"}  # by dimensions of a sample
 _SPECIAL = re.compile(r"[]\\`*_[(){}<>&!~|$:@^=#]|(?<=www)\.", re.IGNORECASE)  # within a line
@@ -128,5 +129,5 @@ def _labels(config: dict[str, Any]) -> str:
 
 def _text(name: object) -> str:
     """A name as Markdown that shows it on one line, and nothing else."""
-    text = " ".join(str(name).encode(errors="replace").decode().split())
+    text = for_terminal(" ".join(str(name).encode(errors="replace").decode().split()))
     return _SPECIAL.sub(lambda special: f"\\{special.group()}", text)

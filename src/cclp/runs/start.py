@@ -31,7 +31,14 @@ from cclp.runs.data import load_data, with_held_out
 from cclp.runs.directory import Metrics, check_new, create, locked
 from cclp.runs.record import read_config, read_json, read_result, read_verdict
 from cclp.runs.run import Run
-from cclp.runs.trust import check_config, confirm_features, confirm_training, is_own, signed
+from cclp.runs.trust import (
+    check_config,
+    check_newest_config,
+    confirm_features,
+    confirm_training,
+    is_own,
+    signed,
+)
 from cclp.runs.upgrade import is_old
 from cclp.training.config import Config
 from cclp.training.machine import (
@@ -181,6 +188,7 @@ def resume(
     """
     report = report or Reporter()
     about, config = read_config(out)
+    check_newest_config(out)
     finished = _result_of(out)
     if finished is not None:
         report.warn(f"{out} is finished: nothing to resume.")

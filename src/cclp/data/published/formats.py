@@ -5,6 +5,7 @@ Each raises ValueError, and nothing else, for content that is not in its format.
 
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,11 +95,13 @@ def parse_mat(content: bytes, path: Path) -> dict[str, NDArray[Any]]:
         for kind, data in _mat_elements(memoryview(content)[128:]):
             if kind == _COMPRESSED:
                 ((kind, data),) = _mat_elements(memoryview(inflate(data, budget)))
-            parts = list(_mat_elements(data)) if kind == _MATRIX else []
+            parts = list(islice(_mat_elements(data), 5)) if kind == _MATRIX else []
             if len(parts) != 4:  # flags, dimensions, name, numbers
                 continue
             (_, flags), (_, dimensions), (_, name), (stored, numbers) = parts
             array_class, more = flags[0], flags[1]
+            if len(dimensions) > 4 * _MOST_DIMENSIONS:
+                raise ValueError(f"an array of {len(dimensions) // 4:,} dimensions")
             if array_class in _MAT_CLASSES and not more & _COMPLEX:
                 shape = [int(size) for size in np.frombuffer(dimensions, "<i4")]
                 array = np.frombuffer(numbers, _MAT_TYPES[stored]).reshape(shape, order="F")
@@ -112,6 +115,7 @@ def parse_mat(content: bytes, path: Path) -> dict[str, NDArray[Any]]:
 
 
 _MATRIX, _COMPRESSED, _COMPLEX = 14, 15, 0x08
+_MOST_DIMENSIONS = 32
 _MAT_TYPES = {
     1: "<i1", 2: "<u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8", 12: "<i8",
     13: "<u8",

@@ -47,6 +47,7 @@ _SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*
                b"\0\0\0\x0cjP  ")  # fmt: skip
 _NOT_WALKED = "__MACOSX"  # in archives made on a Mac: data about the files, under the same names
 _GREY = ("1", "L", "LA", "F", "I", "I;16", "I;16B", "I;16L", "I;16N")
+_TILE_WIDTH, _TILE_HEIGHT = 322, 323  # tags of TIFF
 _CHUNK, _CHUNK_BYTES = 256, 2**25
 
 
@@ -205,7 +206,8 @@ def _pixels(path: Path, shape: Shape) -> Iterator[Image.Image | Pixels]:
                 raise ValueError(f"{opened.width} x {opened.height} pixels are too many")
             if not needs_tifffile(opened):
                 opened.draft("RGB" if channels == 3 else "L", (2 * width, 2 * height))  # faster
-                with _DECODING.taken(_BYTES_PER_PIXEL * opened.width * opened.height):
+                size = opened.width * opened.height + _pixels_of_tile(opened)
+                with _DECODING.taken(_BYTES_PER_PIXEL * size):
                     yield _upright(opened)
                 return
     except UnidentifiedImageError:
@@ -215,6 +217,12 @@ def _pixels(path: Path, shape: Shape) -> Iterator[Image.Image | Pixels]:
         pixels = page.read()
         eight_bits = pixels.dtype == np.uint8
         yield Image.fromarray(np.ascontiguousarray(pixels)) if eight_bits else pixels
+
+
+def _pixels_of_tile(opened: Image.Image) -> int:
+    """Of a TIFF file in tiles: one is unpacked whole, however small the image is."""
+    tags = getattr(opened, "tag_v2", {})
+    return int(tags.get(_TILE_WIDTH, 0)) * int(tags.get(_TILE_HEIGHT, 0))
 
 
 def _check_icon(path: Path) -> None:
@@ -232,6 +240,8 @@ def _check_icon(path: Path) -> None:
             file.seek(int.from_bytes(entries[place : place + 4], "little"))
             begin = file.read(24)
             is_png = begin.startswith(_SIGNATURES[0])
+            if is_png and begin[12:16] != b"IHDR":
+                raise ValueError("an icon whose picture does not begin with its size")
             width, height = struct.unpack(*((">16xII", begin) if is_png else ("<4xii12x", begin)))
             if abs(width * height) > _MOST_PIXELS_OF_ICONS:
                 raise ValueError(f"an icon of {abs(width)} x {abs(height)} pixels is too large")

@@ -210,6 +210,12 @@ def _by_table(root: Path, labels: Labels, report: Reporter) -> tuple[list[Entry]
     return entries, f"labels by {labels.table.name} (files in {files!r}, classes in {classes!r})"
 
 
+def _of_two_classes(link: Path, one: str | None, other: str | None) -> ValueError:
+    return ValueError(
+        f"{link} is a link: the same images would be of class {one!r} and of class {other!r}"
+    )
+
+
 def _by_folder(
     root: Path, spec: InputSpec | None, report: Reporter
 ) -> tuple[list[Entry], tuple[str, ...], str]:
@@ -228,18 +234,18 @@ def _by_folder(
     found += [(part, root / name, _list(root / name)) for name, part in parts.items()]
     entries, names, loose = [], set[str](), 0
     class_of: dict[tuple[Part, str], str | None] = {}
+    linked: list[tuple[Part, Path, str | None]] = []
     for part, place, folder in found:
         entries += [Entry(file, part, None) for file in folder.loose]
         loose += len(folder.loose) if part == "train" else 0
         for name, files in folder.below.items():
             label = None if _is_unlabeled(name, spec) else text_name(name, spec)
-            for inside in {file.parent for file in files} if label else ():
+            links = [file for file in files if file.is_symlink()] if label else []
+            linked += [(part, file, label) for file in links]
+            for inside in {file.parent for file in files}.union(links) if label else ():
                 known = class_of.setdefault((part, os.path.realpath(inside)), label)
                 if known != label:
-                    raise ValueError(
-                        f"{inside} is a link: the same images would be of class {known!r} and of "
-                        f"class {label!r}"
-                    )
+                    raise _of_two_classes(inside, known, label)
             if label and part == "train":
                 names.add(label)
                 if not files:
@@ -247,6 +253,10 @@ def _by_folder(
                         f"{place / name} must hold images of its class, but holds none"
                     )
             entries += [Entry(file, part, label) for file in files]
+    for part, file, label in linked:
+        known = class_of.get((part, os.path.dirname(os.path.realpath(file))), label)
+        if known != label:
+            raise _of_two_classes(file, known, label)
     if loose and names:
         report.info(f"{loose} images beside the folders of classes are unlabeled")
     say_strays(top.strays, report)

@@ -191,6 +191,8 @@ def read_samples(
         for path in group:
             reader = _find_reader(path)
             assert reader is not None
+            if path.exists() and not path.is_file():  # a pipe would wait for ever
+                raise ValueError(f"{path} must be a file, but is another thing")
             x = reader.read_inputs(path, spec, report, extractor)
             yield Samples([(str(path), row) for row in range(len(x))], x)
 

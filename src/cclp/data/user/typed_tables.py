@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from cclp.data.budget import Budget
-from cclp.data.unpack import open_member
 from cclp.data.user.parquet_pages import Needs, declared
 from cclp.data.user.table import BYTES_PER_CELL, BYTES_PER_ROW, Rows, Table
+from cclp.data.user.xlsx_parts import take_parts
 
 _TEXTS = ("string", "large_string", "binary", "large_binary")  # types of Arrow
-_BYTES_OF_XML = 2  # in memory, of a byte in a sheet: its texts are all kept
 _BYTES_OF_GAP = 8  # of an empty cell
 _BYTES_OF_CHARACTER = 2  # on the average, at most
 
@@ -65,9 +64,7 @@ def read_xlsx(path: Path) -> Table:
 
         budget = Budget(path.stat().st_size)
         with zipfile.ZipFile(path) as archive:
-            for item in archive.infolist():
-                open_member(archive, item).close()
-                budget.take(_BYTES_OF_XML * item.file_size)
+            take_parts(archive, budget)
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         try:
             if not book.worksheets:
