@@ -306,3 +306,15 @@ def test_npy_files_that_are_no_data(tmp_path: Path) -> None:
     (tmp_path / "X.npy").write_text("nothing")
     with pytest.raises(ValueError, match=r"X\.npy must be an \.npy file of NumPy"):
         find_kind(str(tmp_path / "X.npy"))
+
+
+def test_one_hot_rows_of_numbers_that_are_none_are_no_warnings(tmp_path: Path) -> None:
+    """A signalling NaN is NaN; infinite numbers, whose sum would overflow, are refused."""
+    x = np.zeros((4, 2), np.float32)
+    nan, one = 0x7F800001, 0x3F800000
+    rows = np.array([[nan, 0], [one, 0], [nan, nan], [0, one]], np.uint32)
+    np.savez(tmp_path / "a.npz", X=x, y=rows.view(np.float32))
+    assert load(str(tmp_path / "a.npz")).train_y.tolist() == [-1, 0, -1, 1]
+    np.savez(tmp_path / "b.npz", X=x, y=np.full((4, 2), np.inf))
+    with pytest.raises(ValueError, match="must have one 1 in each row"):
+        load(str(tmp_path / "b.npz"))

@@ -297,8 +297,9 @@ def _text(label: object) -> str:
 def _from_one_hot(y: NDArray[Any], name: str, path: Path) -> NDArray[np.int64]:
     """Class indices of one-hot rows; −1 for rows of zeros, or of NaN."""
     check_room(y.size * _ONE_HOT, f"{path}: {name}")
-    real = np.nan_to_num(y.astype(np.float64), nan=0.0)
-    total = real.sum(1)
+    with np.errstate(all="ignore"):  # signalling NaN, sums of the largest numbers
+        real = np.nan_to_num(y.astype(np.float64), nan=0.0)
+        total = real.sum(1)
     if not (((real == 0) | (real == 1)).all() and (total <= 1).all()):
         raise ValueError(
             f"{path}: {name} of shape {y.shape} must have one 1 in each row and else zeros, or "
