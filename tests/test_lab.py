@@ -257,7 +257,8 @@ def test_mistakes_are_one_line(
     ):
         assert call(*arguments) == 2
         assert capsys.readouterr().err.startswith(f"cclp: {said}")
-    monkeypatch.delitem(sys.modules, "cclp.lab.server", raising=False)
+    for module in ("cclp.lab.server", "cclp.server.local", "cclp.server.limits"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert call() == 2
     assert capsys.readouterr().err == "cclp: cclp lab needs uvicorn: pip install 'cclp[lab]'\n"
