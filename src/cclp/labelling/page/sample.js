@@ -1,0 +1,53 @@
+// A sample as a person sees it: large, or small in a page of many.
+
+import { element } from "./common.js";
+import { picture, sampleInfo, store } from "./store.js";
+
+const LARGE = 1024, SMALL = 160, COARSE = 40; // pixels
+const SHORT = 140, FEW = 5; // characters of a text, fields of a row
+
+function image(sample, size, alt) {
+  const made = element("img");
+  made.addEventListener("load", () => made.classList.toggle("coarse", made.naturalWidth <= COARSE));
+  Object.assign(made, { src: picture(sample, size), alt, draggable: false });
+  return made;
+}
+
+export function nameOf(info) {
+  return info.file ?? (info.row === null ? `sample ${info.sample}` : `row ${info.row + 1}`);
+}
+
+// All of a sample; ready to be shown when the promise is fulfilled.
+export async function large(sample) {
+  const info = await sampleInfo(sample), parts = [];
+  if (store.state.kind === "images") {
+    const made = image(sample, LARGE, `sample ${nameOf(info)}`);
+    await made.decode().catch(() => {});
+    parts.push(made.naturalWidth ? made : element("p", "This picture cannot be read any more.", "note"));
+  }
+  if (info.text !== null) parts.push(element("p", info.text, info.text.length > 600 ? "text long" : "text"));
+  if (info.fields.length) parts.push(table(info.fields));
+  return { info, parts };
+}
+
+function table(fields) {
+  const list = element("dl", undefined, fields.length > 14 ? "fields many" : "fields");
+  for (const [name, value] of fields) {
+    const pair = element("div");
+    pair.append(element("dt", name), element("dd", value === "" ? "—" : value));
+    list.append(pair);
+  }
+  return list;
+}
+
+export function small(sample) {
+  const box = element("span", undefined, `small ${store.state.kind}`);
+  if (store.state.kind === "images") box.append(image(sample, SMALL, `sample ${sample + 1}`));
+  else sampleInfo(sample).then((info) => { box.textContent = inShort(info); box.title = nameOf(info); }, () => {});
+  return box;
+}
+
+function inShort({ text, fields }) {
+  if (text !== null) return text.length > SHORT ? `${text.slice(0, SHORT)}…` : text;
+  return fields.slice(0, FEW).map(([name, value]) => `${name} ${value}`).join(" · ");
+}
