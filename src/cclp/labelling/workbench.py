@@ -10,15 +10,13 @@ import numpy as np
 from cclp.checks import check_choice, check_integer
 from cclp.files import cache_root
 from cclp.labelling.advice import advise
-from cclp.labelling.atlas import ALIKE, Atlas
-from cclp.labelling.beliefs import Beliefs, graph_beliefs
+from cclp.labelling.atlas import Atlas
 from cclp.labelling.contradictions import find_contradictions
 from cclp.labelling.decisions import KEYS, NONE, NOT_SURE, UNLABELED, Change, Decisions, Value
-from cclp.labelling.expected import Expected, expect_error
+from cclp.labelling.engine import Engine
+from cclp.labelling.expected import Expected
 from cclp.labelling.journal import Journal
-from cclp.labelling.live import LiveGraph
 from cclp.labelling.outcomes import export_labels
-from cclp.labelling.queries import Influence, uncertainty
 from cclp.labelling.source import Source
 from cclp.labelling.training import Training
 from cclp.labelling.watch import Watched
@@ -76,7 +74,7 @@ class Workbench:
         ]
         self._problem: str | None = None
         self._closing = threading.Event()
-        self._atlas: Atlas | None = None
+        self._engine: Engine | None = None
         self._training = Training(source, folder)
         self._thread = threading.Thread(target=self._build, daemon=True)
         self._thread.start()
@@ -87,13 +85,13 @@ class Workbench:
         """Everything that the page shows all the time."""
         with self._lock:
             self._take_predictions()
-            ready, values = self._atlas is not None, self._decisions.values
-            expected = self._expected if ready else Expected()
+            engine, values = self._engine, self._decisions.values
+            expected = Expected() if engine is None else engine.expected
             classes = self._classes()
             advice = advise(
                 expected,
                 self._history,
-                self._beliefs if ready else None,
+                None if engine is None else engine.beliefs,
                 labeled=int((values >= 0).sum()),
                 classes=len(classes),
             )
@@ -109,11 +107,11 @@ class Workbench:
                 "none": int((values == NONE).sum()),
                 "can_undo": self._decisions.can_undo,
                 "can_redo": self._decisions.can_redo,
-                "phase": "ready" if ready else "graph",
+                "phase": "graph" if engine is None else "ready",
                 "progress": {"what": self._problem or self._report.what, "done": self._report.done},
                 "problem": self._problem,
                 "expected": expected._asdict(),
-                "history": [*self._history, *([self._now()] if ready else [])],
+                "history": [*self._history, *([self._now()] if engine else [])],
                 "advice": advice,
                 "source_of_predictions": "graph" if self._network is None else "network",
                 "training": self._training.state(),
@@ -142,23 +140,11 @@ class Workbench:
         for sample in exclude:
             self._check_sample(sample)
         with self._lock:
-            if self._atlas is None:
+            if self._engine is None:
                 return []
-            trial, atlas = self._influence.copy(), self._atlas
-            for sample in exclude:
-                trial.add(int(atlas.place[sample]))
-            open_ = np.bincount(atlas.place, self._decisions.values == UNLABELED) > 0
-            open_[atlas.place[list(exclude)]] = False
-            doubt = uncertainty(self._beliefs.probabilities)
-            why: Why = "influential" if len(self._beliefs.classes) > 1 else "typical"
-            found = []
-            for _ in range(min(count, MOST_QUESTIONS, int(open_.sum()))):
-                gains = np.where(open_, trial.gains(atlas.members * doubt), -np.inf)
-                node = int(gains.argmax())
-                open_[node] = False
-                trial.add(node)
-                found.append(self._question(self._open_sample(node), why))
-            return found
+            why: Why = "influential" if len(self._engine.beliefs.classes) > 1 else "typical"
+            asked = self._engine.ask(min(count, MOST_QUESTIONS), exclude)
+            return [self._question(sample, why) for sample in asked]
 
     def question(self, sample: int) -> Json:
         """What is known of a sample that the user picked."""
@@ -191,11 +177,10 @@ class Workbench:
         check_integer("count", count, least=0)
         check_integer("skip", skip, least=0)
         with self._lock:
-            if self._atlas is None or class_id not in self._beliefs.classes:
+            if self._engine is None:
                 return []
-            best, certainty = self._by_sample()
-            mine = self._beliefs.classes.index(class_id)
-            found = np.flatnonzero((best == mine) & (self._decisions.values == UNLABELED))
+            best, certainty = self._engine.by_sample()
+            found = np.flatnonzero((best == class_id) & (self._decisions.values == UNLABELED))
             order = found[np.argsort(-certainty[found], kind="stable")]
             some = order[skip : skip + min(count, MOST_LISTED)]
             return [{"sample": int(i), "probability": float(certainty[i])} for i in some]
@@ -204,9 +189,9 @@ class Workbench:
         """Labeled samples that their neighbours contradict, the surest contradiction first."""
         check_integer("count", count, least=0)
         with self._lock:
-            if self._atlas is None:
+            if self._engine is None:
                 return []
-            found = find_contradictions(self._beliefs.tested)[: min(count, MOST_LISTED)]
+            found = find_contradictions(self._engine.beliefs.tested)[: min(count, MOST_LISTED)]
             return [
                 {**self._question(sample, "disagreement"), "given": self._given(sample)}
                 for sample in found
@@ -233,17 +218,18 @@ class Workbench:
     def positions(self) -> bytes:
         """A 2-D map of all samples: x and y of each, float32 from 0 to 1."""
         with self._lock:
-            if self._atlas is None:
+            if self._engine is None:
                 return b""
-            return self._atlas.flat[self._atlas.place].astype("<f4").tobytes()
+            atlas = self._engine.atlas
+            return atlas.flat[atlas.place].astype("<f4").tobytes()
 
     def beliefs(self) -> bytes:
         """Two bytes of each sample: class id (255: none yet), certainty from 0 to 255."""
         pairs = np.full((len(self.source), 2), (255, 0), np.uint8)
         with self._lock:
-            if self._atlas is not None and self._beliefs.classes:
-                best, certainty = self._by_sample()
-                pairs[:, 0] = np.array(self._beliefs.classes)[best]
+            if self._engine is not None and self._engine.beliefs.classes:
+                best, certainty = self._engine.by_sample()
+                pairs[:, 0] = best
                 pairs[:, 1] = (255 * certainty).round()
         return pairs.tobytes()
 
@@ -299,9 +285,9 @@ class Workbench:
         with self._lock:
             labels, now = int((self._decisions.values >= 0).sum()), self._now()
             change = make()
-            if len(change.samples) and self._atlas is not None:
+            if len(change.samples) and self._engine is not None:
                 self._history = [*(line for line in self._history if line[0] != labels), now]
-                self._propagate(change)
+                self._engine.update(change, self._decisions.values)
             return self.state()
 
     # -- results -----------------------------------------------------------------------------------
@@ -314,11 +300,9 @@ class Workbench:
             place: of the file or folder; None: in the folder of the decisions.
         """
         with self._lock:
-            if self._atlas is None:
+            if self._engine is None:
                 raise ValueError("the graph is not built yet: wait a little")
-            best, certainty = self._by_sample()
-            classes = np.array(self._beliefs.classes, np.int64)
-            likely = classes[best] if len(classes) else np.full(len(best), UNLABELED)
+            likely, certainty = self._engine.by_sample()
             values, who = self._decisions.values.copy(), self._decisions.who.copy()
             names = dict(self._decisions.names)
         path = export_labels(
@@ -354,41 +338,16 @@ class Workbench:
             atlas = Atlas.build(
                 self.source, distortion=self._distortion, cache=self._cache, report=self._report
             )
-            live = LiveGraph(atlas.W, atlas.place)
-            influence = Influence(atlas.values, atlas.vectors, atlas.members)
-            with self._lock:
-                self._live, self._influence = live, influence
-                values = self._decisions.values
-                given = np.flatnonzero(values != UNLABELED)
-                self._atlas = atlas
-                with self._report.work("Passing labels on to similar samples", None):
-                    live.find_own(atlas.place[_some(given[values[given] >= 0])])
-                    before = np.full(len(given), UNLABELED, np.int16)
-                    self._propagate(Change(given, before, values[given]))
+            before = self._decisions.values.copy()
+            with self._report.work("Passing labels on to similar samples", None):
+                engine = Engine(atlas, before)
+            with self._lock:  # answers that came meanwhile
+                after = self._decisions.values
+                other = np.flatnonzero(before != after)
+                engine.update(Change(other, before[other], after[other]), after)
+                self._engine = engine
         except Exception as error:  # the page says it
             self._problem = f"The graph cannot be built: {error}"
-
-    def _propagate(self, change: Change) -> None:
-        """Bring everything up to date after a change."""
-        assert self._atlas is not None
-        self._live.update(change)
-        self._influence.restart(self._atlas.place[self._decisions.values != UNLABELED])
-        self._believe()
-
-    def _believe(self) -> None:
-        assert self._atlas is not None
-        values = self._decisions.values
-        classes = [c for c in np.unique(values[values >= 0]).tolist() if c in self._decisions.names]
-        self._beliefs: Beliefs = graph_beliefs(self._live, classes, values)
-        unlabeled = np.bincount(
-            self._atlas.place, values == UNLABELED, minlength=len(self._atlas.members)
-        )
-        self._expected = expect_error(self._beliefs, unlabeled)
-        self._counts = np.bincount(
-            self._beliefs.best if classes else np.zeros(len(unlabeled), int),
-            unlabeled,
-            minlength=len(classes),
-        )
 
     _network: np.ndarray[Any, Any] | None = None
 
@@ -402,11 +361,7 @@ class Workbench:
         counts = np.bincount(
             values[values >= 0], minlength=max(self._decisions.names, default=0) + 1
         )
-        believed = (
-            dict(zip(self._beliefs.classes, self._counts.tolist(), strict=False))
-            if self._atlas is not None
-            else {}
-        )
+        believed = {} if self._engine is None else self._engine.propagated()
         return [
             {
                 "id": number,
@@ -422,25 +377,23 @@ class Workbench:
         probabilities = self._probabilities(sample)
         found: Json = {"sample": sample, "why": why, "probabilities": probabilities}
         nearest, followers = [], 0
-        if self._atlas is not None:
-            order = [
-                number for number in np.argsort(probabilities)[::-1] if probabilities[number] > 0
-            ]
+        if self._engine is not None:
+            order = [c for c in np.argsort(probabilities)[::-1].tolist() if probabilities[c] > 0]
             for number in order[:_CANDIDATES]:
                 others = np.flatnonzero(self._decisions.values == number)
-                near = self._atlas.nearest(sample, others, _NEAREST)
+                near = self._engine.atlas.nearest(sample, others, _NEAREST)
                 if near:
-                    nearest.append({"class": int(number), "samples": near})
-            alike = self._influence.followers(int(self._atlas.place[sample]), ALIKE)
-            followers = max(0, int(self._atlas.members[alike].sum()) - 1)
+                    nearest.append({"class": number, "samples": near})
+            followers = self._engine.followers(sample)
         return {**found, "nearest": nearest, "followers": followers}
 
     def _probabilities(self, sample: int) -> list[float]:
         """By class id; of a class that is not there any more, and of one without labels, 0."""
         found = [0.0] * (max(self._decisions.names, default=-1) + 1)
-        if self._atlas is not None and self._beliefs.classes:
-            row = self._beliefs.probabilities[self._atlas.place[sample]]
-            for number, probability in zip(self._beliefs.classes, row.tolist(), strict=True):
+        if self._engine is not None:
+            beliefs = self._engine.beliefs
+            row = beliefs.probabilities[self._engine.atlas.place[sample]]
+            for number, probability in zip(beliefs.classes, row.tolist(), strict=True):
                 found[number] = round(probability, 5)
         return found
 
@@ -448,29 +401,13 @@ class Workbench:
         value = int(self._decisions.values[sample])
         return value if value >= 0 else _VALUES[value]
 
-    def _by_sample(self) -> tuple[Any, Any]:
-        assert self._atlas is not None
-        if not self._beliefs.classes:
-            return np.zeros(len(self.source), int), np.zeros(len(self.source))
-        return self._beliefs.best[self._atlas.place], self._beliefs.certainty[self._atlas.place]
-
-    def _open_sample(self, node: int) -> int:
-        """The first sample of a node without a decision."""
-        assert self._atlas is not None
-        here = np.flatnonzero(self._atlas.place == node)
-        return int(here[self._decisions.values[here] == UNLABELED][0])
-
     def _now(self) -> list[float | None]:
         """A line of the history."""
-        if self._atlas is None:
+        if self._engine is None:
             return [int((self._decisions.values >= 0).sum()), None, None, None]
-        return [int((self._decisions.values >= 0).sum()), *self._expected]
+        return [int((self._decisions.values >= 0).sum()), *self._engine.expected]
 
     def _check_sample(self, sample: object) -> None:
         check_integer("sample", sample, least=0)
         if not isinstance(sample, int) or sample >= len(self.source):
             raise ValueError(f"sample must be below {len(self.source)}, got {sample!r}")
-
-
-def _some(samples: np.ndarray[Any, Any], most: int = 100) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(0).permutation(samples)[:most]
