@@ -1,0 +1,123 @@
+"""What the graph, or a network, believes about every sample."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclp.labelling.live import LiveGraph
+from cclp.pseudo_labels.leave_one_out import LeftOut
+
+SHARPNESS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+USUAL_SHARPNESS, TRUST = 4.0, 5.0  # before there is evidence; in labels
+MOST_TESTED = 400  # labels that are left out after an answer
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Labeled samples and what is said of each without its own label.
+
+    Attributes:
+        samples: that were tested: another label of their class is there.
+        columns: of their classes.
+        probabilities: of all classes, (T, C).
+    """
+
+    samples: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    probabilities: Floats
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether each is predicted right."""
+        return np.asarray(self.probabilities.argmax(1) == self.columns)
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """Class probabilities of all nodes.
+
+    Attributes:
+        classes: ids, in the order of the columns.
+        probabilities: (n, C); C may be 0.
+        tested: labels that were left out.
+        shares: of the classes.
+    """
+
+    classes: tuple[int, ...]
+    probabilities: Floats
+    tested: Tested
+    shares: Floats
+
+    @property
+    def best(self) -> NDArray[np.intp]:
+        """Column of the likeliest class of each node."""
+        return np.asarray(self.probabilities.argmax(1))
+
+    @property
+    def certainty(self) -> Floats:
+        """Probability of it."""
+        return np.asarray(self.probabilities.max(1))
+
+
+def graph_beliefs(
+    live: LiveGraph, classes: Sequence[int], values: NDArray[np.int16], most: int = MOST_TESTED
+) -> Beliefs:
+    """Class mass normalisation of the propagated labels, and probabilities that fit the labels.
+
+    Label spreading is so even that its largest class may have a tenth of a row. Rows are raised to
+    a power under which the left-out labels are most probable (as temperature scaling does).
+
+    Args:
+        live: propagated labels.
+        classes: ids of those that have a label.
+        values: of each sample, the id of its class, or less than 0.
+        most: labels that are tested.
+    """
+    classes = tuple(sorted(classes))
+    n = len(live.F)
+    if not classes:
+        none = Tested(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 0)))
+        return Beliefs((), np.empty((n, 0)), none, np.empty(0))
+    tested = np.flatnonzero((values >= 0) & live.is_known)
+    tested = tested[live.counts[values[tested]] > 1]
+    if len(tested) > most:
+        tested = np.sort(np.random.default_rng(0).permutation(tested)[:most])
+    shares = np.full(len(classes), 1 / len(classes))
+    columns = np.searchsorted(classes, values[tested])
+    rows = live.left_out(tested, values[tested], classes, shares)
+    if len(tested):
+        found = LeftOut(tested, rows.argmax(1) == columns)
+        shares = live.shares(classes, found, columns)
+        rows = live.left_out(tested, values[tested], classes, shares)
+    power = fit_sharpness(rows, columns)
+    probabilities = sharpened(live.balanced(classes, shares), power)
+    return Beliefs(classes, probabilities, Tested(tested, columns, sharpened(rows, power)), shares)
+
+
+def sharpened(rows: Floats, power: float) -> Floats:
+    """Rows raised to a power, with a sum of one; rows of zeros become even."""
+    top = rows.max(1, keepdims=True)
+    raised = np.divide(rows, top, out=np.ones_like(rows), where=top > 0) ** power
+    return np.asarray(raised / raised.sum(1, keepdims=True))
+
+
+def fit_sharpness(rows: Floats, columns: NDArray[np.int64]) -> float:
+    """The power of ``SHARPNESS`` under which the classes are most probable.
+
+    Args:
+        rows: (T, C).
+        columns: the classes, (T,).
+    """
+    if not len(rows):
+        return USUAL_SHARPNESS
+
+    def score(power: float) -> float:
+        chosen = sharpened(rows, power)[np.arange(len(rows)), columns]
+        prior = TRUST * abs(np.log(power / USUAL_SHARPNESS))
+        return float(np.log(chosen.clip(0.01)).sum() - prior)
+
+    return max(SHARPNESS, key=score)

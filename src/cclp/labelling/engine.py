@@ -1,0 +1,112 @@
+"""What follows from the labels: beliefs about all samples, the next questions, the error."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclp.labelling.atlas import ALIKE, Atlas
+from cclp.labelling.beliefs import Beliefs, graph_beliefs
+from cclp.labelling.decisions import UNLABELED, Change
+from cclp.labelling.expected import Expected, expect_error
+from cclp.labelling.live import LiveGraph
+from cclp.labelling.queries import Influence, uncertainty
+
+_TESTED_AT_FIRST = 100  # labels that came with the data: each costs a solve
+
+
+class Engine:
+    """Labels of samples on their graph, and what follows from them.
+
+    Args:
+        atlas: the graph.
+        values: of the samples, see :class:`cclp.labelling.decisions.Decisions`.
+
+    Attributes:
+        beliefs: about all nodes.
+        expected: error of the beliefs about unlabeled samples.
+    """
+
+    def __init__(self, atlas: Atlas, values: NDArray[np.int16]) -> None:
+        self.atlas = atlas
+        self.live = LiveGraph(atlas.W, atlas.place)
+        self.influence = Influence(atlas.values, atlas.vectors, atlas.members)
+        given = np.flatnonzero(values != UNLABELED)
+        labeled = np.random.default_rng(0).permutation(given[values[given] >= 0])
+        if len(labeled) > 1:
+            self.live.find_own(atlas.place[labeled[:_TESTED_AT_FIRST]])
+        before = np.full(len(given), UNLABELED, np.int16)
+        self.update(Change(given, before, values[given]), values)
+
+    def update(self, change: Change, values: NDArray[np.int16]) -> None:
+        """Take in a change.
+
+        Args:
+            change: that was made.
+            values: of all samples after it.
+        """
+        self.values = values.copy()
+        self.live.update(change)
+        self.influence.restart(self.atlas.place[values != UNLABELED])
+        self.beliefs: Beliefs = graph_beliefs(
+            self.live, np.unique(values[values >= 0]).tolist(), values
+        )
+        self.expected: Expected = expect_error(self.beliefs, self.unlabeled)
+
+    @property
+    def unlabeled(self) -> NDArray[np.int64]:
+        """Samples of each node that nobody has decided about, (n,)."""
+        return np.bincount(
+            self.atlas.place[self.values == UNLABELED], minlength=len(self.atlas.members)
+        )
+
+    def propagated(self) -> dict[int, int]:
+        """How many unlabeled samples are held for each class, by id."""
+        if not self.beliefs.classes:
+            return {}
+        counts = np.bincount(self.beliefs.best, self.unlabeled, len(self.beliefs.classes))
+        return {c: int(n) for c, n in zip(self.beliefs.classes, counts, strict=True)}
+
+    def ask(
+        self,
+        count: int,
+        exclude: Sequence[int] = (),
+        forbidden: NDArray[np.bool_] | None = None,
+    ) -> list[int]:
+        """Samples to ask about, best first; no two of them are near-duplicates.
+
+        Args:
+            count: of samples.
+            exclude: samples that are asked about already.
+            forbidden: whether each sample must not be asked about, (N,).
+        """
+        trial, place = self.influence.copy(), self.atlas.place
+        for sample in exclude:
+            trial.add(int(place[sample]))
+        free = self.values == UNLABELED
+        free[list(exclude)] = False
+        if forbidden is not None:
+            free &= ~forbidden
+        open_ = np.bincount(place[free], minlength=len(self.atlas.members)) > 0
+        weight = self.atlas.members * uncertainty(self.beliefs.probabilities)
+        found = []
+        for _ in range(min(count, int(open_.sum()))):
+            node = int(np.where(open_, trial.gains(weight), -np.inf).argmax())
+            open_[node] = False
+            trial.add(node)
+            here = np.flatnonzero((place == node) & free)
+            found.append(int(here[0]))
+        return found
+
+    def followers(self, sample: int) -> int:
+        """Other samples about which a label of this one would tell much."""
+        alike = self.influence.followers(int(self.atlas.place[sample]), ALIKE)
+        return max(0, int(self.atlas.members[alike].sum()) - 1)
+
+    def by_sample(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The likeliest class of each sample, an id or ``UNLABELED``, and its probability, (N,)."""
+        if not self.beliefs.classes:
+            count = len(self.atlas.place)
+            return np.full(count, UNLABELED, np.int64), np.zeros(count)
+        best = np.array(self.beliefs.classes, np.int64)[self.beliefs.best]
+        return best[self.atlas.place], self.beliefs.certainty[self.atlas.place]

@@ -1,0 +1,84 @@
+"""Which sample to ask about next.
+
+A label tells about the samples that follow it on the graph. With the kernel K = (I − αS)⁻¹ of label
+spreading as the covariance of a Gaussian field, a label at i lowers the variance at j by
+K_ij² / (K_ii + σ²): the best first question lowers the sum most (V-optimality, Ji & Han 2012).
+Later the variance counts where labels are uncertain only.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclp.labelling.spectrum import kernel_factor
+
+NOISE = 0.1  # σ², in units of the mean variance
+
+Floats = NDArray[np.float64]
+
+
+class Influence:
+    """What a label at each node would tell about the others, given the labels so far.
+
+    Args:
+        values, vectors: of the graph, see :func:`cclp.labelling.spectrum.leading_vectors`.
+        members: samples of each node, (n,).
+    """
+
+    def __init__(self, values: Floats, vectors: Floats, members: NDArray[np.int64]) -> None:
+        self.U, self.members = vectors, members.astype(np.float64)
+        self.prior: Floats = np.diag(kernel_factor(values))
+        self.covariance: Floats = self.prior.copy()
+        mean = float((self.U**2 @ self.prior.diagonal()).mean())
+        self.noise = NOISE * mean
+
+    def restart(self, nodes: NDArray[np.intp]) -> None:
+        """Forget all labels but those at these nodes."""
+        some = self.U[np.unique(nodes)]
+        # Woodbury: (Λ⁻¹ + UᵀU / σ²)⁻¹
+        precision = np.diag(1 / self.prior.diagonal()) + some.T @ some / self.noise
+        self.covariance = np.asarray(np.linalg.inv(precision), np.float64)
+
+    def add(self, node: int) -> None:
+        """One more label."""
+        k = self.covariance @ self.U[node]
+        self.covariance -= np.outer(k, k) / (self.noise + self.U[node] @ k)
+
+    def gains(self, weight: Floats | None = None) -> Floats:
+        """By how much a label at each node would lower the sum of variances, (n,).
+
+        Args:
+            weight: of each node in the sum; None: how many samples it stands for.
+        """
+        weight = self.members if weight is None else weight
+        gram = (self.U * weight[:, None]).T @ self.U
+        k = self.U @ self.covariance
+        return np.asarray(((k @ gram) * k).sum(1) / (self.noise + (k * self.U).sum(1)))
+
+    def followers(self, node: int, alike: float) -> NDArray[np.bool_]:
+        """Nodes of which a label at this node would tell much, (n,).
+
+        Args:
+            node: that would be labeled.
+            alike: least squared correlation with it.
+        """
+        own = self.U @ (self.prior @ self.U[node])
+        variance = np.square(self.U) @ self.prior.diagonal()
+        return np.asarray(own**2 >= alike * variance[node] * variance)
+
+    def copy(self) -> "Influence":
+        """Another one, to try labels on."""
+        other = Influence.__new__(Influence)
+        other.__dict__ |= self.__dict__ | {"covariance": self.covariance.copy()}
+        return other
+
+
+def uncertainty(probabilities: Floats) -> Floats:
+    """One less the margin between the two likeliest classes, (n,); 1 with fewer than two classes.
+
+    >>> uncertainty(np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])).tolist()
+    [1.0, 0.0]
+    """
+    if probabilities.shape[1] < 2:
+        return np.ones(len(probabilities))
+    two = np.partition(probabilities, -2, axis=1)[:, -2:]
+    return np.asarray(1 - (two[:, 1] - two[:, 0]))

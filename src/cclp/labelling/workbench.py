@@ -1,0 +1,413 @@
+"""``Workbench``: all that a page needs to label data, in plain values, from any thread."""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from cclp.checks import check_choice, check_integer
+from cclp.files import cache_root
+from cclp.labelling.advice import advise
+from cclp.labelling.atlas import Atlas
+from cclp.labelling.contradictions import find_contradictions
+from cclp.labelling.decisions import KEYS, NONE, NOT_SURE, UNLABELED, Change, Decisions, Value
+from cclp.labelling.engine import Engine
+from cclp.labelling.expected import Expected
+from cclp.labelling.journal import Journal
+from cclp.labelling.outcomes import export_labels
+from cclp.labelling.source import Source
+from cclp.labelling.training import Training
+from cclp.labelling.watch import Watched
+from cclp.progress import Reporter
+
+IMAGE_DISTANCES = ("hog", "idm")
+MOST_QUESTIONS, MOST_LISTED = 100, 1000
+_NEAREST, _CANDIDATES = 3, 4
+_BYTES = {UNLABELED: 255, NOT_SURE: 254, NONE: 253}
+_VALUES: dict[int, str | None] = {UNLABELED: None, NOT_SURE: "not_sure", NONE: "none"}
+
+Json = dict[str, Any]
+Why = Literal["typical", "influential", "disagreement", "chosen"]
+
+
+class Workbench:
+    """Data that are being labeled.
+
+    Args:
+        source: the samples.
+        folder: that holds the decisions; it is made if it is not there. What is in it is continued.
+        image_distance: by which images are compared, see ``GraphLabelPropagation``.
+        cache: folder that keeps neighbours for the next time; None: the user's.
+        report: shows progress.
+
+    Raises:
+        ValueError: if another process labels in the folder, or it is about other data.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        folder: Path,
+        *,
+        image_distance: Literal["hog", "idm"] = "hog",
+        cache: Path | None = None,
+        report: Reporter | None = None,
+    ) -> None:
+        check_choice("image_distance", image_distance, IMAGE_DISTANCES)
+        self.source, self.folder = source, folder
+        self._lock = threading.RLock()
+        self._report = Watched(report)
+        self._journal = Journal(folder)
+        try:
+            self._decisions = Decisions(self._journal, source.keys, source.fingerprint)
+            if self._decisions.is_new or source.chosen:
+                self._decisions.bring_in(source.given)
+        except BaseException:
+            self._journal.close()
+            raise
+        self._distortion = image_distance == "idm"
+        self._cache = cache_root() / "neighbours" if cache is None else cache
+        self._history: list[list[float | None]] = [
+            list(entry["expected"]) for entry in self._journal.entries if "expected" in entry
+        ]
+        self._problem: str | None = None
+        self._closing = threading.Event()
+        self._engine: Engine | None = None
+        self._training = Training(source, folder)
+        self._thread = threading.Thread(target=self._build, daemon=True)
+        self._thread.start()
+
+    # -- the state ---------------------------------------------------------------------------------
+
+    def state(self) -> Json:
+        """Everything that the page shows all the time."""
+        with self._lock:
+            self._take_predictions()
+            engine, values = self._engine, self._decisions.values
+            expected = Expected() if engine is None else engine.expected
+            classes = self._classes()
+            advice = advise(
+                expected,
+                self._history,
+                None if engine is None else engine.beliefs,
+                labeled=int((values >= 0).sum()),
+                classes=len(classes),
+            )
+            return {
+                "version": self._decisions.version,
+                "name": self.source.name,
+                "total": len(self.source),
+                "kind": self.source.kind,
+                "folder": str(self.folder),
+                "classes": classes,
+                "labeled": int((values >= 0).sum()),
+                "not_sure": int((values == NOT_SURE).sum()),
+                "none": int((values == NONE).sum()),
+                "can_undo": self._decisions.can_undo,
+                "can_redo": self._decisions.can_redo,
+                "phase": "graph" if engine is None else "ready",
+                "progress": {"what": self._problem or self._report.what, "done": self._report.done},
+                "problem": self._problem,
+                "expected": expected._asdict(),
+                "history": [*self._history, *([self._now()] if engine else [])],
+                "advice": advice,
+                "source_of_predictions": "graph" if self._network is None else "network",
+                "training": self._training.state(),
+            }
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until the graph is built.
+
+        Raises:
+            ValueError: if it cannot be.
+        """
+        self._thread.join(seconds)
+        if self._problem is not None:
+            raise ValueError(self._problem)
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def questions(self, count: int = 1, exclude: Sequence[int] = ()) -> list[Json]:
+        """What to ask next, best first; none as long as there is no graph.
+
+        Args:
+            count: of questions; no two of them are near-duplicates.
+            exclude: samples that are on the page already.
+        """
+        check_integer("count", count, least=0)
+        for sample in exclude:
+            self._check_sample(sample)
+        with self._lock:
+            if self._engine is None:
+                return []
+            why: Why = "influential" if len(self._engine.beliefs.classes) > 1 else "typical"
+            asked = self._engine.ask(min(count, MOST_QUESTIONS), exclude)
+            return [self._question(sample, why) for sample in asked]
+
+    def question(self, sample: int) -> Json:
+        """What is known of a sample that the user picked."""
+        self._check_sample(sample)
+        with self._lock:
+            return self._question(sample, "chosen")
+
+    def sample(self, sample: int) -> Json:
+        """What a person sees of a sample, and what is believed of it."""
+        self._check_sample(sample)
+        fields, text = self.source.fields(sample), self.source.text(sample)
+        with self._lock:
+            return {
+                "sample": sample,
+                "file": self.source.file(sample),
+                "row": self.source.row(sample),
+                "fields": [list(pair) for pair in fields],
+                "text": text,
+                "given": self._given(sample),
+                "probabilities": self._probabilities(sample),
+            }
+
+    def picture(self, sample: int, size: int) -> bytes:
+        """PNG of an image, of at most so many pixels a side."""
+        self._check_sample(sample)
+        return self.source.picture(sample, size)
+
+    def believed(self, class_id: int, count: int, skip: int = 0) -> list[Json]:
+        """Unlabeled samples that are held for a class, surest first."""
+        check_integer("count", count, least=0)
+        check_integer("skip", skip, least=0)
+        with self._lock:
+            if self._engine is None:
+                return []
+            best, certainty = self._engine.by_sample()
+            found = np.flatnonzero((best == class_id) & (self._decisions.values == UNLABELED))
+            order = found[np.argsort(-certainty[found], kind="stable")]
+            some = order[skip : skip + min(count, MOST_LISTED)]
+            return [{"sample": int(i), "probability": float(certainty[i])} for i in some]
+
+    def disagreements(self, count: int) -> list[Json]:
+        """Labeled samples that their neighbours contradict, the surest contradiction first."""
+        check_integer("count", count, least=0)
+        with self._lock:
+            if self._engine is None:
+                return []
+            found = find_contradictions(self._engine.beliefs.tested)[: min(count, MOST_LISTED)]
+            return [
+                {**self._question(sample, "disagreement"), "given": self._given(sample)}
+                for sample in found
+            ]
+
+    def search(self, words: str, count: int) -> list[int]:
+        """Samples whose file name, cells, text or class hold all words."""
+        if not isinstance(words, str):
+            raise TypeError(f"words must be a string, got {type(words).__name__}")
+        wanted = words.lower().split()
+        names = {number: name.lower() for number, name in self._decisions.names.items()}
+        found: list[int] = []
+        for sample in range(len(self.source)):
+            if not wanted or len(found) >= min(count, MOST_LISTED):
+                break
+            label = names.get(int(self._decisions.values[sample]), "")
+            text = f"{self.source.words(sample)}\n{label}"
+            if all(word in text for word in wanted):
+                found.append(sample)
+        return found
+
+    # -- everything at once ------------------------------------------------------------------------
+
+    def positions(self) -> bytes:
+        """A 2-D map of all samples: x and y of each, float32 from 0 to 1."""
+        with self._lock:
+            if self._engine is None:
+                return b""
+            atlas = self._engine.atlas
+            return atlas.flat[atlas.place].astype("<f4").tobytes()
+
+    def beliefs(self) -> bytes:
+        """Two bytes of each sample: class id (255: none yet), certainty from 0 to 255."""
+        pairs = np.full((len(self.source), 2), (255, 0), np.uint8)
+        with self._lock:
+            if self._engine is not None and self._engine.beliefs.classes:
+                best, certainty = self._engine.by_sample()
+                pairs[:, 0] = best
+                pairs[:, 1] = (255 * certainty).round()
+        return pairs.tobytes()
+
+    def given(self) -> bytes:
+        """A byte of each sample: class id, 255 unlabeled, 254 not sure, 253 none of these."""
+        values = self._decisions.values
+        codes = values.astype(np.uint8)
+        for value, byte in _BYTES.items():
+            codes[values == value] = byte
+        return codes.tobytes()
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def decide(self, version: int, decisions: Sequence[Json]) -> Json:
+        """Label samples: one step for undo, on the disk before this returns.
+
+        Args:
+            version: of the state that the page has.
+            decisions: each with "sample", and "class": an id, "not_sure", "none", or None.
+
+        Raises:
+            Stale: if the state has changed since.
+            OSError: if the disk is full; nothing has happened then.
+        """
+        labels: list[tuple[int, Value]] = []
+        for each in decisions:
+            if not isinstance(each, dict) or not {"sample", "class"} <= each.keys():
+                raise ValueError(f"a decision must have sample and class, got {each!r}")
+            labels.append((each["sample"], each["class"]))
+        return self._change(lambda: self._decisions.decide(version, labels, expected=self._now()))
+
+    def undo(self, version: int) -> Json:
+        """Take the last change back."""
+        return self._change(lambda: self._decisions.undo(version))
+
+    def redo(self, version: int) -> Json:
+        """Make the change again that was undone last."""
+        return self._change(lambda: self._decisions.redo(version))
+
+    def add_class(self, version: int, name: str) -> Json:
+        """Add a class."""
+        return self._change(lambda: self._decisions.add_class(version, name))
+
+    def rename_class(self, version: int, id: int, name: str) -> Json:  # noqa: A002
+        """Give a class another name."""
+        return self._change(lambda: self._decisions.rename_class(version, id, name))
+
+    def merge_classes(self, version: int, source: int, into: int) -> Json:
+        """Make all samples of a class ones of another."""
+        return self._change(lambda: self._decisions.merge_classes(version, source, into))
+
+    def _change(self, make: Callable[[], Change]) -> Json:
+        with self._lock:
+            labels, now = int((self._decisions.values >= 0).sum()), self._now()
+            change = make()
+            if len(change.samples) and self._engine is not None:
+                self._history = [*(line for line in self._history if line[0] != labels), now]
+                self._engine.update(change, self._decisions.values)
+            return self.state()
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def export(self, kind: Literal["csv", "folder", "npz"], place: str | None = None) -> Json:
+        """Write the labels; nothing is ever overwritten.
+
+        Args:
+            kind: "csv": a labels.csv; "folder": images by class; "npz": X and y.
+            place: of the file or folder; None: in the folder of the decisions.
+        """
+        with self._lock:
+            if self._engine is None:
+                raise ValueError("the graph is not built yet: wait a little")
+            likely, certainty = self._engine.by_sample()
+            values, who = self._decisions.values.copy(), self._decisions.who.copy()
+            names = dict(self._decisions.names)
+        path = export_labels(
+            self.source, self.folder, kind, place, values, who, names, likely, certainty
+        )
+        return {"path": str(path)}
+
+    def train(self, minutes: float | None = None) -> Json:
+        """Train a network in the background on the labels so far."""
+        with self._lock:
+            names = dict(self._decisions.names)
+            self._training.start(self._decisions.values, self._decisions.who, names, minutes)
+            return self.state()
+
+    def stop_training(self) -> Json:
+        """Stop the training; what it has learned so far is lost."""
+        with self._lock:
+            self._training.stop()
+            return self.state()
+
+    def close(self) -> None:
+        """Stop what is running, and let another process label."""
+        self._closing.set()
+        self._training.stop()
+        self._thread.join(5)
+        with self._lock:
+            self._journal.close()
+
+    # -- the graph ---------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        try:
+            atlas = Atlas.build(
+                self.source, distortion=self._distortion, cache=self._cache, report=self._report
+            )
+            before = self._decisions.values.copy()
+            with self._report.work("Passing labels on to similar samples", None):
+                engine = Engine(atlas, before)
+            with self._lock:  # answers that came meanwhile
+                after = self._decisions.values
+                other = np.flatnonzero(before != after)
+                engine.update(Change(other, before[other], after[other]), after)
+                self._engine = engine
+        except Exception as error:  # the page says it
+            self._problem = f"The graph cannot be built: {error}"
+
+    _network: np.ndarray[Any, Any] | None = None
+
+    def _take_predictions(self) -> None:
+        """The network's predictions, once it is trained."""
+
+    # -- plain values ------------------------------------------------------------------------------
+
+    def _classes(self) -> list[Json]:
+        values = self._decisions.values
+        counts = np.bincount(
+            values[values >= 0], minlength=max(self._decisions.names, default=0) + 1
+        )
+        believed = {} if self._engine is None else self._engine.propagated()
+        return [
+            {
+                "id": number,
+                "name": name,
+                "key": KEYS[place] if place < len(KEYS) else "",
+                "count": int(counts[number]),
+                "propagated": int(believed.get(number, 0)),
+            }
+            for place, (number, name) in enumerate(self._decisions.names.items())
+        ]
+
+    def _question(self, sample: int, why: Why) -> Json:
+        probabilities = self._probabilities(sample)
+        found: Json = {"sample": sample, "why": why, "probabilities": probabilities}
+        nearest, followers = [], 0
+        if self._engine is not None:
+            order = [c for c in np.argsort(probabilities)[::-1].tolist() if probabilities[c] > 0]
+            for number in order[:_CANDIDATES]:
+                others = np.flatnonzero(self._decisions.values == number)
+                near = self._engine.atlas.nearest(sample, others, _NEAREST)
+                if near:
+                    nearest.append({"class": number, "samples": near})
+            followers = self._engine.followers(sample)
+        return {**found, "nearest": nearest, "followers": followers}
+
+    def _probabilities(self, sample: int) -> list[float]:
+        """By class id; of a class that is not there any more, and of one without labels, 0."""
+        found = [0.0] * (max(self._decisions.names, default=-1) + 1)
+        if self._engine is not None:
+            beliefs = self._engine.beliefs
+            row = beliefs.probabilities[self._engine.atlas.place[sample]]
+            for number, probability in zip(beliefs.classes, row.tolist(), strict=True):
+                found[number] = round(probability, 5)
+        return found
+
+    def _given(self, sample: int) -> int | str | None:
+        value = int(self._decisions.values[sample])
+        return value if value >= 0 else _VALUES[value]
+
+    def _now(self) -> list[float | None]:
+        """A line of the history."""
+        if self._engine is None:
+            return [int((self._decisions.values >= 0).sum()), None, None, None]
+        return [int((self._decisions.values >= 0).sum()), *self._engine.expected]
+
+    def _check_sample(self, sample: object) -> None:
+        check_integer("sample", sample, least=0)
+        if not isinstance(sample, int) or sample >= len(self.source):
+            raise ValueError(f"sample must be below {len(self.source)}, got {sample!r}")
