@@ -14,7 +14,6 @@ UNLABELED, NOT_SURE, NONE = -1, -2, -3
 WORDS = {"not_sure": NOT_SURE, "none": NONE}
 MOST_CLASSES = 250  # a class is a byte for the page, and some bytes have other meanings
 LONGEST_NAME = 200
-KEYS = "123456789abcdefghijklmopqrstvwxyz"  # n: none, u: undo are the page's
 
 Entry = dict[str, Any]
 Value = int | Literal["not_sure", "none"] | None

@@ -28,7 +28,7 @@ Asked = Mapping[str, str]
 Content = dict[str, Any]
 
 
-class _WrongKind(Exception):
+class _WrongKind(Exception):  # noqa: N818 - it says what is the matter
     """A request that a form of another site could send too."""
 
 

@@ -12,10 +12,11 @@ from cclp.files import cache_root
 from cclp.labelling.advice import advise
 from cclp.labelling.atlas import Atlas
 from cclp.labelling.contradictions import find_contradictions
-from cclp.labelling.decisions import KEYS, NONE, NOT_SURE, UNLABELED, Change, Decisions, Value
+from cclp.labelling.decisions import NONE, NOT_SURE, UNLABELED, Change, Decisions, Value
 from cclp.labelling.engine import Engine
 from cclp.labelling.expected import Expected
 from cclp.labelling.journal import Journal
+from cclp.labelling.keys import keys_of
 from cclp.labelling.outcomes import export_labels
 from cclp.labelling.source import Source
 from cclp.labelling.training import Training
@@ -362,15 +363,16 @@ class Workbench:
             values[values >= 0], minlength=max(self._decisions.names, default=0) + 1
         )
         believed = {} if self._engine is None else self._engine.propagated()
+        keys = keys_of(self._decisions.names)
         return [
             {
                 "id": number,
                 "name": name,
-                "key": KEYS[place] if place < len(KEYS) else "",
+                "key": keys[number],
                 "count": int(counts[number]),
                 "propagated": int(believed.get(number, 0)),
             }
-            for place, (number, name) in enumerate(self._decisions.names.items())
+            for number, name in self._decisions.names.items()
         ]
 
     def _question(self, sample: int, why: Why) -> Json:

@@ -143,8 +143,8 @@ export class AskView {
 
   candidates() {
     const { classes } = store.state, { probabilities, nearest } = this.current;
-    const found = classes.map((cls, place) => ({
-      cls, probability: probabilities[place] ?? 0,
+    const found = classes.map((cls) => ({
+      cls, probability: probabilities[cls.id] ?? 0,
       samples: nearest.find((n) => n.class === cls.id)?.samples ?? [],
     }));
     return found.sort((a, b) => b.probability - a.probability).slice(0, CANDIDATES);

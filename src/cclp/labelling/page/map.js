@@ -220,7 +220,7 @@ export class MapView {
     parts.push(element("b", nameOf(info), "file"));
     if (info.given !== null) parts.push(chip(store.state, info.given));
     else if (labeled) {
-      const best = classes.map((cls, i) => [cls, question.probabilities[i] ?? 0]).sort((a, b) => b[1] - a[1]).slice(0, 2);
+      const best = classes.map((cls) => [cls, question.probabilities[cls.id] ?? 0]).sort((a, b) => b[1] - a[1]).slice(0, 2);
       for (const [cls, probability] of best) {
         const line = element("span", undefined, "chip");
         line.append(element("kbd", cls.key || "n"), mark(cls.id), `${cls.name} ${percent(probability)}`);
