@@ -210,8 +210,8 @@ class Source:
                 raise ValueError(f"{path} cannot be read: {error}") from None
         assert self._pictures is not None
         pixels = self._pictures[sample]
-        if pixels.dtype != np.uint8:
-            low, high = self._range
+        low, high = self._range if pixels.dtype != np.uint8 else (0, self.data.spec.white or 255)
+        if (low, high) != (0, 255):
             pixels = ((pixels - low) * (255 / max(high - low, 1e-9))).clip(0, 255).astype(np.uint8)
         pixels = pixels[:3] if len(pixels) >= 3 else pixels[:1]
         turned = np.ascontiguousarray(pixels.transpose(1, 2, 0))

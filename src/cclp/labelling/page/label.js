@@ -180,7 +180,10 @@ function makeActions() {
 document.addEventListener("keydown", onKey);
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-answer]"), tab = event.target.closest("[role=tab]");
+  const offer = event.target.closest("#advice button");
   if (tab) show(tab.dataset.view);
+  if (offer?.dataset.go) show(offer.dataset.go);
+  else if (offer) byId("train-open").click();
   if (!button) return;
   const id = Number(button.dataset.answer);
   if (shown === "confirm") grid.turnTo(id).then(drawMarks);
@@ -204,8 +207,9 @@ onState((state, before) => {
   }
 });
 
-function wait({ progress, phase }) {
+function wait({ progress, phase, problem }) {
   byId("wait").hidden = false;
+  byId("wait-bar").hidden = Boolean(problem);
   byId("wait-what").textContent = progress.what || (phase === "reading" ? "Reading the data" : "Building the graph");
   if (progress.done === null) byId("wait-bar").removeAttribute("value");
   else byId("wait-bar").value = progress.done;

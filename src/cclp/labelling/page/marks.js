@@ -55,5 +55,5 @@ export const named = (state, value) => state.classes.find((c) => c.id === value)
 export function percent(value) {
   if (value === null || value === undefined) return "";
   const hundred = 100 * value;
-  return `${hundred >= 99.95 || hundred === 0 ? hundred.toFixed(0) : hundred >= 10 ? hundred.toFixed(0) : hundred.toFixed(1)} %`;
+  return `${hundred >= 99.95 || hundred === 0 ? hundred.toFixed(0) : hundred >= 10 ? hundred.toFixed(0) : hundred.toFixed(1)}\u00a0%`;
 }

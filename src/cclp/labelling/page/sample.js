@@ -14,7 +14,7 @@ function image(sample, size, alt) {
 }
 
 export function nameOf(info) {
-  return info.file ?? (info.row === null ? `sample ${info.sample}` : `row ${info.row + 1}`);
+  return info.file ?? `${store.state.kind === "images" ? "image" : "row"} ${info.row ?? info.sample}`; // as in labels.csv
 }
 
 // All of a sample; ready to be shown when the promise is fulfilled.
@@ -42,7 +42,7 @@ function table(fields) {
 
 export function small(sample) {
   const box = element("span", undefined, `small ${store.state.kind}`);
-  if (store.state.kind === "images") box.append(image(sample, SMALL, `sample ${sample + 1}`));
+  if (store.state.kind === "images") box.append(image(sample, SMALL, `sample ${sample}`));
   else sampleInfo(sample).then((info) => { box.textContent = inShort(info); box.title = nameOf(info); }, () => {});
   return box;
 }

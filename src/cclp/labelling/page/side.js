@@ -5,6 +5,8 @@ import { drawChart } from "./chart.js";
 import { mark, percent } from "./marks.js";
 import { store } from "./store.js";
 
+const KEYS = "1234567890abcdefghijklmnopqrstuvwxyz"; // in the order of a keyboard, and the alphabet
+
 const many = (count, one, more) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
 
 export function drawSide(state) {
@@ -21,7 +23,8 @@ export function drawSide(state) {
 
 function drawClasses({ classes, total }) {
   const most = Math.max(1, ...classes.map((c) => c.propagated));
-  byId("classes").replaceChildren(...classes.map((cls) => {
+  const rank = ({ key }) => (key ? KEYS.indexOf(key) : KEYS.length);
+  byId("classes").replaceChildren(...classes.toSorted((a, b) => rank(a) - rank(b)).map((cls) => {
     const row = element("li"), button = element("button", undefined, "class");
     const bar = element("span", undefined, "bar-of");
     button.type = "button";
@@ -60,11 +63,21 @@ function drawCurve({ history }) {
 
 const SIGNS = { begin: "→", go_on: "→", enough: "✓", poor_graph: "!", disagreements: "?" };
 
+const OFFERS = { disagreements: ["Look at them", "d", "disagree"], poor_graph: ["Train…"], enough: ["Confirm pages", "c", "confirm"] };
+
 function drawAdvice({ advice }) {
   byId("advice").className = advice.kind;
   if (byId("advice").dataset.text === advice.text) return; // said once to a screen reader
   byId("advice").dataset.text = advice.text;
-  byId("advice").replaceChildren(element("span", SIGNS[advice.kind] ?? "→", "sign"), element("span", advice.text));
+  const text = element("span", `${advice.text} `), [what, key, view] = OFFERS[advice.kind] ?? [];
+  if (what) {
+    const button = element("button", `${what} `);
+    button.type = "button";
+    if (key) button.append(element("kbd", key));
+    button.dataset[view ? "go" : "open"] = view ?? "train";
+    text.append(button);
+  }
+  byId("advice").replaceChildren(element("span", SIGNS[advice.kind] ?? "→", "sign"), text);
 }
 
 function drawTraining({ training }) {
