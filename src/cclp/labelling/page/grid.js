@@ -5,7 +5,8 @@ import { chip, mark, named, percent } from "./marks.js";
 import { nameOf, small } from "./sample.js";
 import { change, kept, sampleInfo, say, store } from "./store.js";
 
-const PAGE = 28, FOUND = 56, ROWS = 12;
+const FEWEST = 12, MOST = 60, FOUND = 56; // tiles
+const IMAGE = [116, 138], TEXT = [278, 86]; // pixels of a tile with its margin
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 export class GridView {
@@ -32,8 +33,11 @@ export class GridView {
     });
   }
 
+  // As many tiles as can be seen at once.
   get count() {
-    return store.state.kind === "images" ? PAGE : ROWS;
+    const [width, height] = store.state.kind === "images" ? IMAGE : TEXT, box = byId("tiles");
+    const fitting = Math.floor((box.clientWidth + 2) / width) * Math.floor((box.clientHeight + 2) / height);
+    return Math.min(MOST, Math.max(FEWEST, fitting || 0));
   }
 
   async open(mode) {

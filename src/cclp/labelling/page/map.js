@@ -2,7 +2,7 @@
 
 import { ask, byId, colours, element, surface } from "./common.js";
 import { chip, mark, percent, shapeOf, classColour, tracePath } from "./marks.js";
-import { Points, UNLABELED } from "./points.js";
+import { Points, STEP, UNLABELED } from "./points.js";
 import { nameOf, small } from "./sample.js";
 import { change, sampleInfo, say, store } from "./store.js";
 
@@ -82,11 +82,12 @@ export class MapView {
     const { context } = ground, { given, count } = this.points;
     Object.assign(context, { lineWidth: 1.4, strokeStyle: colours.ink });
     if (store.state.labeled <= OUTLINED) {
+      const radius = 1 + STEP * this.points.sizeOfGiven(this.view.scale);
       for (let i = 0; i < count; i++) {
         if (given[i] >= 250) continue;
         const [x, y] = this.screen(i);
         context.fillStyle = classColour(given[i]);
-        tracePath(context, shapeOf(given[i]), x, y, 1.3 + this.points.radius(i, this.view.scale));
+        tracePath(context, shapeOf(given[i]), x, y, radius);
         context.fill();
         context.stroke();
       }

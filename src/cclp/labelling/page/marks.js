@@ -2,7 +2,8 @@
 
 import { colours, element } from "./common.js";
 
-const COLOURS = 8, SIDES = [0, 4, 3, -4, -3, 6, 5]; // coprime; 0: a disc, negative: turned
+export const COLOURS = 10;
+const SIDES = [0, 4, 3, -4, -3, 6, 5]; // as many as are coprime; 0: a disc, negative: turned
 const SVG = "http://www.w3.org/2000/svg";
 
 export const classColour = (id) => (id === null || id === undefined ? colours.open : colours.classes[id % COLOURS]);

@@ -2,9 +2,9 @@
 // A stamp is a list of places and opacities; 70,000 points are some milliseconds.
 
 import { colours } from "./common.js";
-import { shapeOf, tracePath } from "./marks.js";
+import { COLOURS, shapeOf, tracePath } from "./marks.js";
 
-const SIZES = 24, STEP = 0.5; // stamps of radius 0.5, 1.0, …, in pixels of the screen
+export const STEP = 0.5, SIZES = 28; // stamps of radius 0.5, 1.0, …, in pixels of the screen
 const PLAIN = 2.6; // pixels: smaller points are discs, as no shape can be seen
 const NOTHING = 255;
 export const UNLABELED = 255;
@@ -68,17 +68,8 @@ export class Points {
     return given[i] < 250 ? given[i] : given[i] === UNLABELED && believed[2 * i] !== NOTHING ? believed[2 * i] : null;
   }
 
-  // Radius on the screen, at a zoom.
-  radius(i, scale) {
-    const { given, believed, count } = this;
-    const most = Math.min(4.2, Math.max(1.6, 150 / Math.sqrt(count))) * Math.min(3, Math.max(1, Math.sqrt(scale / 700)));
-    if (given[i] < 250) return most * 1.25 + 0.6;
-    const certain = believed[2 * i] === NOTHING ? 0.4 : believed[2 * i + 1] / 255;
-    return most * (0.4 + 0.6 * certain);
-  }
-
   // view: {x, y, scale}, the place of the plane's origin on the screen, and pixels a unit.
-  draw(canvas, view, hidden) {
+  draw(canvas, view) {
     const ratio = devicePixelRatio || 1, width = Math.round(canvas.clientWidth * ratio), height = Math.round(canvas.clientHeight * ratio);
     if (!width || !height) return;
     if (canvas.width !== width || canvas.height !== height || !this.image) {
@@ -91,7 +82,7 @@ export class Points {
     const palette = colours.classes.map(toPixel), open = toPixel(colours.open);
     const { at, order, count, believed, given } = this;
     // radii by certainty, and stamps by shape and size: looked up, not computed, for each point
-    const sizes = new Uint8Array(256), unknown = this.sizeOf(0.4, view.scale), own = Math.min(SIZES, this.sizeOf(1, view.scale) + 3);
+    const sizes = new Uint8Array(256), unknown = this.sizeOf(0.4, view.scale), own = this.sizeOfGiven(view.scale);
     for (let c = 0; c < 256; c++) sizes[c] = this.sizeOf(0.4 + (0.6 * c) / 255, view.scale);
     const found = Array.from({ length: 7 }, (_, shape) => Array.from({ length: SIZES + 1 }, (_, size) =>
       (size ? stamp(size * STEP < PLAIN ? 0 : shape, size, ratio) : null)));
@@ -102,10 +93,9 @@ export class Points {
       if (x < -20 || y < -20 || x > width + 20 || y > height + 20) continue;
       const isGiven = given[i] < 250;
       const of = isGiven ? given[i] : given[i] === UNLABELED ? believed[2 * i] : NOTHING;
-      if (hidden !== undefined && of === hidden) continue;
       const size = isGiven ? own : of === NOTHING ? unknown : sizes[believed[2 * i + 1]];
       const shape = of === NOTHING ? 0 : shapeOf(of);
-      this.press(found[shape][size], x, y, of === NOTHING ? open : palette[of % 8], width, height);
+      this.press(found[shape][size], x, y, of === NOTHING ? open : palette[of % COLOURS], width, height);
     }
     this.context.putImageData(this.image, 0, 0);
   }
@@ -113,6 +103,10 @@ export class Points {
   sizeOf(part, scale) {
     const most = Math.min(4.2, Math.max(1.6, 150 / Math.sqrt(this.count))) * Math.min(3, Math.max(1, Math.sqrt(scale / 700)));
     return Math.min(SIZES, Math.max(1, Math.round((most * part) / STEP)));
+  }
+
+  sizeOfGiven(scale) {
+    return Math.min(SIZES, this.sizeOf(1, scale) + 3);
   }
 
   press({ half, dx, dy, opacity }, x, y, colour, width, height) {

@@ -3,12 +3,15 @@
 import { element } from "./common.js";
 import { picture, sampleInfo, store } from "./store.js";
 
-const LARGE = 1024, SMALL = 160, COARSE = 40; // pixels
+const LARGE = 1024, SMALL = 160; // pixels
+const ENLARGED = 36; // times at most: beyond, a person sees squares and no shape
 const SHORT = 140, FEW = 5; // characters of a text, fields of a row
 
 function image(sample, size, alt) {
   const made = element("img");
-  made.addEventListener("load", () => made.classList.toggle("coarse", made.naturalWidth <= COARSE));
+  made.addEventListener("load", () => {
+    made.style.setProperty("--most", `${ENLARGED * Math.max(made.naturalWidth, made.naturalHeight)}px`);
+  });
   Object.assign(made, { src: picture(sample, size), alt, draggable: false });
   return made;
 }

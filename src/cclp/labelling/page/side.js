@@ -2,7 +2,7 @@
 
 import { byId, colours, element } from "./common.js";
 import { drawChart } from "./chart.js";
-import { mark, percent } from "./marks.js";
+import { classColour, mark, percent } from "./marks.js";
 import { store } from "./store.js";
 
 const KEYS = "1234567890abcdefghijklmnopqrstuvwxyz"; // in the order of a keyboard, and the alphabet
@@ -31,7 +31,7 @@ function drawClasses({ classes, total }) {
     button.dataset.answer = cls.id;
     button.title = `${cls.name}: ${many(cls.count, "label", "labels")}, ${cls.propagated.toLocaleString("en")} of ${total.toLocaleString("en")} samples are held for it`;
     bar.style.setProperty("--part", cls.propagated / most);
-    bar.style.setProperty("--colour", colours.classes[cls.id % 8]);
+    bar.style.setProperty("--colour", classColour(cls.id));
     button.append(element("kbd", cls.key || "n"), mark(cls.id), element("span", cls.name, "name"),
       element("span", cls.count.toLocaleString("en"), "count"), bar);
     row.append(button);

@@ -52,7 +52,7 @@ function readColours() {
   const style = getComputedStyle(document.documentElement);
   const names = ["card", "ink", "soft", "line", "open", "edge", "accent", "supervised", "cclp", "entropy"];
   for (const name of names) colours[name] = style.getPropertyValue(`--${name}`).trim();
-  colours.classes = [0, 1, 2, 3, 4, 5, 6, 7].map((c) => style.getPropertyValue(`--class-${c}`).trim());
+  colours.classes = Array.from({ length: 10 }, (_, c) => style.getPropertyValue(`--class-${c}`).trim());
   colours.rgb = { open: rgb(colours.open), classes: colours.classes.map(rgb) };
 }
 
