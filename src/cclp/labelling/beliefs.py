@@ -7,10 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cclp.labelling.live import LiveGraph
+from cclp.labelling.queries import Influence
 from cclp.pseudo_labels.leave_one_out import LeftOut
 
 SHARPNESS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
-USUAL_SHARPNESS, TRUST = 4.0, 5.0  # before there is evidence; in labels
+USUAL_SHARPNESS, TRUST = 3.0, 5.0  # before there is evidence; in labels
+OPEN = (0.25, 0.6)  # edges of openness, see ``Influence.openness``
 MOST_TESTED = 400  # labels that are left out after an answer
 
 Floats = NDArray[np.float64]
@@ -64,7 +66,11 @@ class Beliefs:
 
 
 def graph_beliefs(
-    live: LiveGraph, classes: Sequence[int], values: NDArray[np.int16], most: int = MOST_TESTED
+    live: LiveGraph,
+    classes: Sequence[int],
+    values: NDArray[np.int16],
+    influence: Influence,
+    most: int = MOST_TESTED,
 ) -> Beliefs:
     """Class mass normalisation of the propagated labels, and probabilities that fit the labels.
 
@@ -75,6 +81,7 @@ def graph_beliefs(
         live: propagated labels.
         classes: ids of those that have a label.
         values: of each sample, the id of its class, or less than 0.
+        influence: of the labels.
         most: labels that are tested.
     """
     classes = tuple(sorted(classes))
@@ -93,7 +100,8 @@ def graph_beliefs(
         found = LeftOut(tested, rows.argmax(1) == columns)
         shares = live.shares(classes, found, columns)
         rows = live.left_out(tested, values[tested], classes, shares)
-    power = fit_sharpness(rows, columns)
+    weight = _weights(influence, live.place[tested], live.members)
+    power = fit_sharpness(rows, columns, weight)
     probabilities = sharpened(live.balanced(classes, shares), power)
     return Beliefs(classes, probabilities, Tested(tested, columns, sharpened(rows, power)), shares)
 
@@ -105,12 +113,27 @@ def sharpened(rows: Floats, power: float) -> Floats:
     return np.asarray(raised / raised.sum(1, keepdims=True))
 
 
-def fit_sharpness(rows: Floats, columns: NDArray[np.int64]) -> float:
+def _weights(influence: Influence, nodes: NDArray[np.intp], members: NDArray[np.int64]) -> Floats:
+    """How much tested labels count: the share of all samples that are as open, over that of labels.
+
+    At most 1: a label that stands for many samples is still one label.
+    """
+    if not len(nodes):
+        return np.empty(0)
+    bins = np.digitize(influence.openness(), OPEN)
+    share = np.bincount(bins, members, len(OPEN) + 1) / members.sum()
+    mine = np.digitize(influence.openness_without(nodes), OPEN)
+    labels = np.bincount(mine, minlength=len(OPEN) + 1) / len(nodes)
+    return np.asarray((share[mine] / labels[mine]).clip(max=1))
+
+
+def fit_sharpness(rows: Floats, columns: NDArray[np.int64], weight: Floats) -> float:
     """The power of ``SHARPNESS`` under which the classes are most probable.
 
     Args:
         rows: (T, C).
         columns: the classes, (T,).
+        weight: of each, (T,).
     """
     if not len(rows):
         return USUAL_SHARPNESS
@@ -118,6 +141,6 @@ def fit_sharpness(rows: Floats, columns: NDArray[np.int64]) -> float:
     def score(power: float) -> float:
         chosen = sharpened(rows, power)[np.arange(len(rows)), columns]
         prior = TRUST * abs(np.log(power / USUAL_SHARPNESS))
-        return float(np.log(chosen.clip(0.01)).sum() - prior)
+        return float(weight @ np.log(chosen.clip(0.01)) - prior)
 
     return max(SHARPNESS, key=score)

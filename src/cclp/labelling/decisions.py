@@ -32,10 +32,11 @@ class Change(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A change that can be taken back."""
+    """A change that can be taken back, and the classes of its labels, if it is about labels."""
 
     forth: Callable[[], Change]
     back: Callable[[], Change]
+    classes: frozenset[int] = frozenset()
 
 
 class Decisions:
@@ -63,6 +64,7 @@ class Decisions:
         self.values = np.full(len(keys), UNLABELED, np.int16)
         self.who = np.zeros(len(keys), np.uint8)
         self.version, self.lost, self._next = 0, 0, 0
+        self._imported, self._brought = 0, set[int]()  # labels from elsewhere, and their classes
         self._done: list[_Step] = []
         self._undone: list[_Step] = []
         self._place = {key: place for place, key in enumerate(keys)}
@@ -102,6 +104,16 @@ class Decisions:
     def labeled(self) -> NDArray[np.int64]:
         """Samples that have a class."""
         return np.flatnonzero(self.values >= 0)
+
+    @property
+    def news(self) -> list[bool]:
+        """Whether each answer, in their order, was of a class that had no label before."""
+        found, known = [False] * min(self._imported, MOST_CLASSES), set(self._brought)
+        for step in self._done:
+            if step.classes:
+                found.append(not step.classes <= known)
+                known |= step.classes
+        return found
 
     def id_of(self, name: str) -> int | None:
         """The class of this name."""
@@ -238,7 +250,7 @@ class Decisions:
             self.values[samples], self.who[samples] = before, who_before
             return Change(samples, values, before)
 
-        return _Step(forth, back)
+        return _Step(forth, back, frozenset(values[values >= 0].tolist()))
 
     def _adding(self, entry: Entry) -> _Step:
         number, name = int(entry["class"]), str(entry["name"])
@@ -301,6 +313,8 @@ class Decisions:
         after = np.array([code for _, code, _ in known], np.int16)
         before = self.values[samples]
         self.values[samples] = after
+        self._imported += len(samples)
+        self._brought |= set(after[after >= 0].tolist())
         self.who[samples] = [DECIDED.index(who) for _, _, who in known]
         return Change(samples, before, after)
 

@@ -20,14 +20,14 @@ class Engine:
 
     Args:
         atlas: the graph.
-        values: of the samples, see :class:`cclp.labelling.decisions.Decisions`.
+        values, news: of the samples, see :class:`cclp.labelling.decisions.Decisions`.
 
     Attributes:
         beliefs: about all nodes.
         expected: error of the beliefs about unlabeled samples.
     """
 
-    def __init__(self, atlas: Atlas, values: NDArray[np.int16]) -> None:
+    def __init__(self, atlas: Atlas, values: NDArray[np.int16], news: Sequence[bool] = ()) -> None:
         self.atlas = atlas
         self.live = LiveGraph(atlas.W, atlas.place)
         self.influence = Influence(atlas.values, atlas.vectors, atlas.members)
@@ -36,22 +36,39 @@ class Engine:
         if len(labeled) > 1:
             self.live.find_own(atlas.place[labeled[:_TESTED_AT_FIRST]])
         before = np.full(len(given), UNLABELED, np.int16)
-        self.update(Change(given, before, values[given]), values)
+        self.update(Change(given, before, values[given]), values, news)
 
-    def update(self, change: Change, values: NDArray[np.int16]) -> None:
+    def update(self, change: Change, values: NDArray[np.int16], news: Sequence[bool]) -> None:
         """Take in a change.
 
         Args:
             change: that was made.
             values: of all samples after it.
+            news: whether each answer so far was of a new class.
         """
         self.values = values.copy()
         self.live.update(change)
         self.influence.restart(self.atlas.place[values != UNLABELED])
         self.beliefs: Beliefs = graph_beliefs(
-            self.live, np.unique(values[values >= 0]).tolist(), values
+            self.live, np.unique(values[values >= 0]).tolist(), values, self.influence
         )
-        self.expected: Expected = expect_error(self.beliefs, self.unlabeled)
+        self.expected: Expected = self._expect(news)
+
+    def _expect(self, news: Sequence[bool]) -> Expected:
+        beliefs, influence, place = self.beliefs, self.influence, self.atlas.place
+        if len(beliefs.classes) < 2:
+            return Expected()
+        labeled = np.flatnonzero(self.values >= 0)
+        columns = np.searchsorted(beliefs.classes, self.values[labeled])
+        other = influence.classify(place[labeled], columns, len(beliefs.classes))
+        return expect_error(
+            beliefs,
+            self.unlabeled,
+            other != beliefs.best,
+            influence.openness(),
+            influence.openness_without(place[beliefs.tested.samples]),
+            news,
+        )
 
     @property
     def unlabeled(self) -> NDArray[np.int64]:

@@ -28,8 +28,8 @@ class Influence:
         self.U, self.members = vectors, members.astype(np.float64)
         self.prior: Floats = np.diag(kernel_factor(values))
         self.covariance: Floats = self.prior.copy()
-        mean = float((self.U**2 @ self.prior.diagonal()).mean())
-        self.noise = NOISE * mean
+        self._variance = np.maximum(np.square(self.U) @ self.prior.diagonal(), 1e-12)
+        self.noise = NOISE * float(self._variance.mean())
 
     def restart(self, nodes: NDArray[np.intp]) -> None:
         """Forget all labels but those at these nodes."""
@@ -54,6 +54,32 @@ class Influence:
         k = self.U @ self.covariance
         return np.asarray(((k @ gram) * k).sum(1) / (self.noise + (k * self.U).sum(1)))
 
+    def openness(self) -> Floats:
+        """Share of each node's prior variance that the labels leave, (n,)."""
+        left = ((self.U @ self.covariance) * self.U).sum(1)
+        return np.asarray((left / self._variance).clip(0, 1))
+
+    def openness_without(self, nodes: NDArray[np.intp]) -> Floats:
+        """The same of labeled nodes without their own label."""
+        some = self.U[nodes]
+        left = ((some @ self.covariance) * some).sum(1)
+        before = left * self.noise / np.maximum(self.noise - left, 1e-9 * self.noise)
+        return np.asarray((before / self._variance[nodes]).clip(0, 1))
+
+    def classify(
+        self, nodes: NDArray[np.intp], columns: NDArray[np.int64], classes: int
+    ) -> NDArray[np.intp]:
+        """The column of the likeliest class of each node, by regression on the same field, (n,).
+
+        Args:
+            nodes: with a label.
+            columns: of their classes.
+            classes: how many columns there are.
+        """
+        labels = np.zeros((self.U.shape[1], classes))
+        np.add.at(labels.T, columns, self.U[nodes])
+        return np.asarray((self.U @ (self.covariance @ labels)).argmax(1))
+
     def followers(self, node: int, alike: float) -> NDArray[np.bool_]:
         """Nodes of which a label at this node would tell much, (n,).
 
@@ -62,8 +88,7 @@ class Influence:
             alike: least squared correlation with it.
         """
         own = self.U @ (self.prior @ self.U[node])
-        variance = np.square(self.U) @ self.prior.diagonal()
-        return np.asarray(own**2 >= alike * variance[node] * variance)
+        return np.asarray(own**2 >= alike * self._variance[node] * self._variance)
 
     def copy(self) -> "Influence":
         """Another one, to try labels on."""

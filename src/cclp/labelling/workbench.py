@@ -288,7 +288,7 @@ class Workbench:
             change = make()
             if len(change.samples) and self._engine is not None:
                 self._history = [*(line for line in self._history if line[0] != labels), now]
-                self._engine.update(change, self._decisions.values)
+                self._engine.update(change, self._decisions.values, self._decisions.news)
             return self.state()
 
     # -- results -----------------------------------------------------------------------------------
@@ -339,13 +339,15 @@ class Workbench:
             atlas = Atlas.build(
                 self.source, distortion=self._distortion, cache=self._cache, report=self._report
             )
-            before = self._decisions.values.copy()
+            with self._lock:
+                before, news = self._decisions.values.copy(), self._decisions.news
             with self._report.work("Passing labels on to similar samples", None):
-                engine = Engine(atlas, before)
+                engine = Engine(atlas, before, news)
             with self._lock:  # answers that came meanwhile
                 after = self._decisions.values
                 other = np.flatnonzero(before != after)
-                engine.update(Change(other, before[other], after[other]), after)
+                change = Change(other, before[other], after[other])
+                engine.update(change, after, self._decisions.news)
                 self._engine = engine
         except Exception as error:  # the page says it
             self._problem = f"The graph cannot be built: {error}"
