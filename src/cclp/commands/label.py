@@ -101,7 +101,9 @@ def label(
             with make_reporter(quiet=False) as report:
                 opened = source.Source.open(data, labels_from=labels_from, report=report, **options)
             folder = out or opened.folder
-            bench = workbench.Workbench(opened, folder, image_distance=image_distance)
+            bench = workbench.Workbench(
+                opened, folder, image_distance=image_distance, background=True
+            )
             _serve(server.serve, bench, port, no_browser)
     except KeyboardInterrupt:
         _say_goodbye(bench)

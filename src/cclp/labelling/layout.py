@@ -71,5 +71,5 @@ def _relax(
             square = np.square(apart).sum(1)
             push = 2 / ((0.01 + square) * (1 + square))
             force += (push[:, None] * apart).clip(-2, 2)
-        places = places + (1 - epoch / epochs) * force.clip(-2, 2)
+        places += np.float32(1 - epoch / epochs) * force.clip(-2, 2)
     return places

@@ -78,9 +78,7 @@ def make_app(port: int, bench: "Workbench") -> ASGIApp:
         post("/api/undo", lambda content: state(bench.undo(content["version"]))),
         post("/api/redo", lambda content: state(bench.redo(content["version"]))),
         post("/api/classes", lambda content: state(_change_classes(bench, content))),
-        post(
-            "/api/export", lambda content: bench.export(_text(content, "kind"), content["folder"])
-        ),
+        post("/api/export", lambda content: _export(bench, content)),
         post("/api/train", lambda content: state(_state_after(bench, bench.train, content))),
         post("/api/stop", lambda content: state(_state_after(bench, bench.stop_training))),
         *file_routes([*SHARED.iterdir(), *PAGE.iterdir()]),
@@ -202,6 +200,11 @@ def _change_classes(bench: "Workbench", content: Content) -> Content:
     if what == "merge":
         return bench.merge_classes(version, content["class"], content["into"])
     raise ValueError(f"do must be add, rename or merge, got {what!r}")
+
+
+def _export(bench: "Workbench", content: Content) -> Content:
+    to = None if content.get("to") is None else _text(content, "to")
+    return bench.export(content["kind"], to)
 
 
 def _state_after(

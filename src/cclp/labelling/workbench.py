@@ -15,6 +15,7 @@ from cclp.labelling.contradictions import find_contradictions
 from cclp.labelling.decisions import NONE, NOT_SURE, UNLABELED, Change, Decisions, Value
 from cclp.labelling.engine import Engine
 from cclp.labelling.expected import Expected
+from cclp.labelling.follower import Follower
 from cclp.labelling.journal import Journal
 from cclp.labelling.keys import keys_of
 from cclp.labelling.outcomes import export_labels
@@ -26,6 +27,7 @@ from cclp.progress import Reporter
 IMAGE_DISTANCES = ("hog", "idm")
 MOST_QUESTIONS, MOST_LISTED = 100, 1000
 _NEAREST, _CANDIDATES = 3, 4
+_PATIENCE = 10.0  # seconds that questions wait for answers to be propagated
 _BYTES = {UNLABELED: 255, NOT_SURE: 254, NONE: 253}
 _VALUES: dict[int, str | None] = {UNLABELED: None, NOT_SURE: "not_sure", NONE: "none"}
 
@@ -41,6 +43,8 @@ class Workbench:
         folder: that holds the decisions; it is made if it is not there. What is in it is continued.
         image_distance: by which images are compared, see ``GraphLabelPropagation``.
         cache: folder that keeps neighbours for the next time; None: the user's.
+        background: whether answers are propagated after they are taken; else before
+            :meth:`decide` returns.
         report: shows progress.
 
     Raises:
@@ -54,6 +58,7 @@ class Workbench:
         *,
         image_distance: Literal["hog", "idm"] = "hog",
         cache: Path | None = None,
+        background: bool = False,
         report: Reporter | None = None,
     ) -> None:
         check_choice("image_distance", image_distance, IMAGE_DISTANCES)
@@ -74,8 +79,10 @@ class Workbench:
             list(entry["expected"]) for entry in self._journal.entries if "expected" in entry
         ]
         self._problem: str | None = None
+        self._latest: list[float | None] = []  # a line of the history
         self._closing = threading.Event()
         self._engine: Engine | None = None
+        self._follower = Follower(self._follow, background)
         self._training = Training(source, folder)
         self._thread = threading.Thread(target=self._build, daemon=True)
         self._thread.start()
@@ -113,18 +120,20 @@ class Workbench:
                 "problem": self._problem,
                 "expected": expected._asdict(),
                 "history": [*self._history, *([self._now()] if engine else [])],
+                "fresh": self._follower.is_fresh,
                 "advice": advice,
                 "source_of_predictions": "graph" if self._network is None else "network",
                 "training": self._training.state(),
             }
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait until the graph is built.
+        """Wait until the graph is built, and all answers are propagated.
 
         Raises:
             ValueError: if it cannot be.
         """
         self._thread.join(seconds)
+        self._follower.wait(seconds)
         if self._problem is not None:
             raise ValueError(self._problem)
 
@@ -140,11 +149,13 @@ class Workbench:
         check_integer("count", count, least=0)
         for sample in exclude:
             self._check_sample(sample)
+        self._follower.wait(_PATIENCE)
         with self._lock:
             if self._engine is None:
                 return []
             why: Why = "influential" if len(self._engine.beliefs.classes) > 1 else "typical"
-            asked = self._engine.ask(min(count, MOST_QUESTIONS), exclude)
+            answered = self._decisions.values != UNLABELED
+            asked = self._engine.ask(min(count, MOST_QUESTIONS), exclude, answered)
             return [self._question(sample, why) for sample in asked]
 
     def question(self, sample: int) -> Json:
@@ -284,12 +295,23 @@ class Workbench:
 
     def _change(self, make: Callable[[], Change]) -> Json:
         with self._lock:
-            labels, now = int((self._decisions.values >= 0).sum()), self._now()
+            now = self._now()
             change = make()
             if len(change.samples) and self._engine is not None:
-                self._history = [*(line for line in self._history if line[0] != labels), now]
-                self._engine.update(change, self._decisions.values, self._decisions.news)
+                self._history = [*(line for line in self._history if line[0] != now[0]), now]
+                self._follower.wake()
             return self.state()
+
+    def _follow(self) -> None:
+        """Propagate what has changed since the last time."""
+        with self._lock:
+            engine, news = self._engine, self._decisions.news
+            assert engine is not None
+            before, after = engine.values, self._decisions.values.copy()
+        other = np.flatnonzero(before != after)
+        engine.update(Change(other, before[other], after[other]), after, news)
+        with self._lock:
+            self._latest = [int((after >= 0).sum()), *engine.expected]
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -300,6 +322,7 @@ class Workbench:
             kind: "csv": a labels.csv; "folder": images by class; "npz": X and y.
             place: of the file or folder; None: in the folder of the decisions.
         """
+        self._follower.wait()
         with self._lock:
             if self._engine is None:
                 raise ValueError("the graph is not built yet: wait a little")
@@ -329,6 +352,7 @@ class Workbench:
         self._closing.set()
         self._training.stop()
         self._thread.join(5)
+        self._follower.end()
         with self._lock:
             self._journal.close()
 
@@ -349,6 +373,7 @@ class Workbench:
                 change = Change(other, before[other], after[other])
                 engine.update(change, after, self._decisions.news)
                 self._engine = engine
+                self._latest = [int((after >= 0).sum()), *engine.expected]
         except Exception as error:  # the page says it
             self._problem = f"The graph cannot be built: {error}"
 
@@ -398,7 +423,8 @@ class Workbench:
             beliefs = self._engine.beliefs
             row = beliefs.probabilities[self._engine.atlas.place[sample]]
             for number, probability in zip(beliefs.classes, row.tolist(), strict=True):
-                found[number] = round(probability, 5)
+                if number < len(found):  # a class may have gone since
+                    found[number] = round(probability, 5)
         return found
 
     def _given(self, sample: int) -> int | str | None:
@@ -409,7 +435,7 @@ class Workbench:
         """A line of the history."""
         if self._engine is None:
             return [int((self._decisions.values >= 0).sum()), None, None, None]
-        return [int((self._decisions.values >= 0).sum()), *self._engine.expected]
+        return self._latest
 
     def _check_sample(self, sample: object) -> None:
         check_integer("sample", sample, least=0)

@@ -19,7 +19,8 @@ export class AskView {
     this.source = "ask"; // or "disagree"
     this.current = null;
     this.next = []; // prefetched, best first
-    this.kept = new Set(); // labels that the user has looked at and left as they are
+    this.asked = this.loaded = 0; // numbers of the last fetch, and of the one they are of
+    this.kept = new Set(); // samples that were answered, and labels that were left as they are
     this.turn = 0;
   }
 
@@ -67,47 +68,47 @@ export class AskView {
     return ask(`api/questions?count=${count}&exclude=${exclude.join()}`);
   }
 
-  // The next question: the best now, or one that was fetched before the last answer if that is not quick.
-  async advance(done) {
-    const turn = ++this.turn;
-    const fresh = this.fetch(done).then((questions) => Promise.all(questions.map((q) => this.prepare(q))));
-    fresh.catch(() => {});
-    const ready = this.next.filter((q) => q.sample !== done && !this.skipped.includes(q.sample));
-    if (ready.length) {
-      const first = await Promise.race([fresh, pause(PATIENCE)]).catch(() => undefined);
-      if (turn !== this.turn) return;
-      if (!first) {
-        const [shown, ...others] = ready;
-        this.next = others;
-        this.show(shown);
-        this.refill(fresh, turn, shown.sample);
-        return;
-      }
-    }
-    try {
-      const [shown, ...others] = await fresh;
-      if (turn !== this.turn) return;
-      this.next = others;
-      this.show(shown ?? null);
-    } catch (error) {
-      if (turn === this.turn) say.message(error.message);
-    }
+  // Fetch the best questions; they replace those that were fetched before, even if they come late.
+  load(beside) {
+    const number = ++this.asked;
+    const loaded = this.fetch(beside).then((questions) => Promise.all(questions.map((q) => this.prepare(q))));
+    return loaded.then((questions) => {
+      if (number < this.loaded) return null;
+      this.loaded = number;
+      this.next = questions;
+      return true;
+    });
   }
 
-  refill(fresh, turn, shown) {
-    fresh.then((questions) => {
-      if (turn === this.turn) this.next = questions.filter((q) => q.sample !== shown);
-    }, () => {});
+  // The first of those that were fetched that nobody has answered since.
+  take(done) {
+    const left = this.skipped;
+    this.next = this.next.filter((q) => q.sample !== done && q.sample !== this.current?.sample
+      && !this.kept.has(q.sample) && !(this.source === "ask" && left.includes(q.sample)));
+    return this.next.shift() ?? null;
+  }
+
+  // The next question: the best now, or one that was fetched before the last answer if that is not quick.
+  async advance(done) {
+    const turn = ++this.turn, loading = this.load(done);
+    loading.catch(() => {});
+    if (this.next.some((q) => q.sample !== done)) await Promise.race([loading, pause(PATIENCE)]).catch(() => {});
+    else await loading.catch((error) => say.message(error.message));
+    if (turn !== this.turn) return;
+    let question = this.take(done);
+    if (!question) {
+      await loading.catch((error) => say.message(error.message));
+      if (turn !== this.turn) return;
+      question = this.take(done);
+    }
+    this.show(question);
   }
 
   show(question) {
     this.current = question;
     kept.set("sample", question?.sample ?? null);
     this.draw();
-    if (question && this.next.length < AHEAD - 1 && this.source === "ask") {
-      const turn = this.turn;
-      this.refill(this.fetch(question.sample).then((qs) => Promise.all(qs.map((q) => this.prepare(q)))), turn, question.sample);
-    }
+    if (question && !this.next.length && this.source === "ask" && this.asked === this.loaded) this.load(question.sample).catch(() => {});
   }
 
   draw() {

@@ -106,6 +106,7 @@ async function back(which) {
   const what = which === "undo" ? "Undo" : "Redo";
   const samples = await changedBy(() => change(`api/${which}`, {}, what));
   if (samples === null) return;
+  for (const sample of samples) asking.kept[which === "undo" ? "delete" : "add"](sample);
   if (which === "undo") kept.set("trail", kept.get("trail", []).filter(([sample]) => !samples.includes(sample)));
   drawTrail();
   if (shown === "ask" && samples.length === 1) {

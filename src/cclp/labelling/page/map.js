@@ -7,6 +7,7 @@ import { nameOf, small } from "./sample.js";
 import { change, sampleInfo, say, store } from "./store.js";
 
 const NEAR = 12, STILL = 4, EDGE = 24, CLOSER = 1.25, MOVE = 60; // pixels; factor of a key
+const REST = 120; // milliseconds
 const OUTLINED = 3000, NAMED = 30; // labeled samples, classes
 const ARROWS = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 
@@ -57,6 +58,14 @@ export class MapView {
   zoom(factor, [x, y] = [this.canvas.clientWidth / 2, this.canvas.clientHeight / 2]) {
     const { view } = this, scale = Math.min(200_000, Math.max(100, view.scale * factor)), by = scale / view.scale;
     this.view = { scale, x: x + (view.x - x) * by, y: y + (view.y - y) * by };
+    this.move();
+  }
+
+  // Draw roughly now, and well when nothing has moved for a while.
+  move() {
+    this.moving = true;
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => { this.moving = false; this.draw(); }, REST);
     this.draw();
   }
 
@@ -65,7 +74,7 @@ export class MapView {
       this.waiting = null;
       if (!this.view || byId("map").hidden) return;
       const start = performance.now();
-      this.points.draw(this.canvas, this.view);
+      this.points.draw(this.canvas, this.view, this.moving);
       this.drawOver();
       this.canvas.dataset.frames = Number(this.canvas.dataset.frames ?? 0) + 1;
       this.canvas.dataset.milliseconds = (performance.now() - start).toFixed(1);
@@ -156,7 +165,8 @@ export class MapView {
       if (!down.moved) return;
       if (down.lasso) this.line.push(this.plane(here));
       else this.view = { ...down.view, x: down.view.x + here[0] - down.at[0], y: down.view.y + here[1] - down.at[1] };
-      this.draw();
+      if (down.lasso) this.drawOver();
+      else this.move();
     });
     canvas.addEventListener("pointerup", (event) => {
       if (down?.moved && down.lasso) this.enclose();
@@ -242,7 +252,7 @@ export class MapView {
     else if (event.key === "Enter") this.pick(this.points.nearest(this.view, [this.canvas.clientWidth / 2, this.canvas.clientHeight / 2], 1e4));
     else if (event.key === "Escape" && (this.chosen.length || this.line)) this.choose([]);
     else return false;
-    this.draw();
+    this.move();
     return true;
   }
 

@@ -26,7 +26,8 @@ function makeStamp(shape, radius) {
   for (let i = 0; i < side * side; i++) {
     if (data[4 * i + 3] > 8) found.push([(i % side) - half, Math.floor(i / side) - half, data[4 * i + 3]]);
   }
-  return { half, dx: Int16Array.from(found, (p) => p[0]), dy: Int16Array.from(found, (p) => p[1]), opacity: Uint8Array.from(found, (p) => p[2]) };
+  const solid = found.filter((p) => p[2] > 110);
+  return { half, solid: new Map(), sx: solid.map((p) => p[0]), sy: solid.map((p) => p[1]), dx: Int16Array.from(found, (p) => p[0]), dy: Int16Array.from(found, (p) => p[1]), opacity: Uint8Array.from(found, (p) => p[2]) };
 }
 
 const probe = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
@@ -69,7 +70,8 @@ export class Points {
   }
 
   // view: {x, y, scale}, the place of the plane's origin on the screen, and pixels a unit.
-  draw(canvas, view) {
+  // Without smooth edges while it moves.
+  draw(canvas, view, moving) {
     const ratio = devicePixelRatio || 1, width = Math.round(canvas.clientWidth * ratio), height = Math.round(canvas.clientHeight * ratio);
     if (!width || !height) return;
     if (canvas.width !== width || canvas.height !== height || !this.image) {
@@ -86,6 +88,7 @@ export class Points {
     for (let c = 0; c < 256; c++) sizes[c] = this.sizeOf(0.4 + (0.6 * c) / 255, view.scale);
     const found = Array.from({ length: 7 }, (_, shape) => Array.from({ length: SIZES + 1 }, (_, size) =>
       (size ? stamp(size * STEP < PLAIN ? 0 : shape, size, ratio) : null)));
+    const press = moving ? "pressSolid" : "press";
     const scale = view.scale * ratio, x0 = view.x * ratio, y0 = view.y * ratio;
     for (let k = 0; k < count; k++) {
       const i = order[k];
@@ -95,7 +98,7 @@ export class Points {
       const of = isGiven ? given[i] : given[i] === UNLABELED ? believed[2 * i] : NOTHING;
       const size = isGiven ? own : of === NOTHING ? unknown : sizes[believed[2 * i + 1]];
       const shape = of === NOTHING ? 0 : shapeOf(of);
-      this.press(found[shape][size], x, y, of === NOTHING ? open : palette[of % COLOURS], width, height);
+      this[press](found[shape][size], x, y, of === NOTHING ? open : palette[of % COLOURS], width, height);
     }
     this.context.putImageData(this.image, 0, 0);
   }
@@ -107,6 +110,15 @@ export class Points {
 
   sizeOfGiven(scale) {
     return Math.min(SIZES, this.sizeOf(1, scale) + 3);
+  }
+
+  pressSolid(stamp, x, y, colour, width, height) {
+    const { half, solid, sx, sy } = stamp;
+    if (x < half || y < half || x >= width - half || y >= height - half) return this.press(stamp, x, y, colour, width, height);
+    let places = solid.get(width);
+    if (!places) solid.set(width, places = Int32Array.from(sx, (dx, p) => sy[p] * width + dx));
+    const { pixels } = this, start = y * width + x;
+    for (let p = 0; p < places.length; p++) pixels[start + places[p]] = colour;
   }
 
   press({ half, dx, dy, opacity }, x, y, colour, width, height) {
