@@ -96,7 +96,8 @@ def label(
     bench: Workbench | None = None
     try:
         with interrupted_by(signal.SIGINT, signal.SIGTERM):
-            from cclp.labelling import server, source, workbench
+            from cclp.labelling import source, workbench
+            from cclp.labelling.server import serve
 
             with make_reporter(quiet=False) as report:
                 opened = source.Source.open(data, labels_from=labels_from, report=report, **options)
@@ -104,7 +105,7 @@ def label(
             bench = workbench.Workbench(
                 opened, folder, image_distance=image_distance, background=True
             )
-            _serve(server.serve, bench, port, no_browser)
+            _serve(serve, bench, port, no_browser)
     except KeyboardInterrupt:
         _say_goodbye(bench)
     except ModuleNotFoundError as error:
@@ -138,6 +139,6 @@ def _say_goodbye(bench: "Workbench | None") -> None:
     answers = state["labeled"] + state["not_sure"] + state["none"]
     command = shlex.join(["cclp", *(click.get_current_context().obj or sys.argv[1:])])
     echo(
-        f"Stopped. {answers:,} answer{'' if answers == 1 else 's'} are saved in {bench.folder}. "
+        f"Stopped. {answers:,} {'answer is' if answers == 1 else 'answers are'} saved in {bench.folder}. "
         f"Go on: {command}"
     )
