@@ -47,12 +47,19 @@ class Beliefs:
         probabilities: (n, C); C may be 0.
         tested: labels that were left out.
         shares: of the classes.
+        graph: the left-out labels of the graph, if something else is believed.
     """
 
     classes: tuple[int, ...]
     probabilities: Floats
     tested: Tested
     shares: Floats
+    graph: Tested | None = None
+
+    @property
+    def contradicting(self) -> Tested:
+        """What may contradict labels: the graph without them."""
+        return self.tested if self.graph is None else self.graph
 
     @property
     def best(self) -> NDArray[np.intp]:

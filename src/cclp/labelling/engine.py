@@ -1,18 +1,43 @@
 """What follows from the labels: beliefs about all samples, the next questions, the error."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cclp.labelling.atlas import ALIKE, Atlas
-from cclp.labelling.beliefs import Beliefs, graph_beliefs
+from cclp.labelling.beliefs import Beliefs, Tested, graph_beliefs
 from cclp.labelling.decisions import UNLABELED, Change
 from cclp.labelling.expected import Expected, expect_error
 from cclp.labelling.live import LiveGraph
 from cclp.labelling.queries import Influence, uncertainty
 
 _TESTED_AT_FIRST = 100  # labels that came with the data: each costs a solve
+
+
+@dataclass(frozen=True)
+class Network:
+    """Predictions of a trained network.
+
+    Attributes:
+        classes: ids, sorted.
+        probabilities: of them, for each node, (n, C).
+        seen: whether each sample was labeled when it was trained, (N,).
+    """
+
+    classes: tuple[int, ...]
+    probabilities: NDArray[np.float64]
+    seen: NDArray[np.bool_]
+
+    def beliefs(
+        self, values: NDArray[np.int16], place: NDArray[np.intp], graph: Beliefs
+    ) -> Beliefs:
+        """As those of the graph; the labels given since are what it is tested on."""
+        tested = np.flatnonzero(~self.seen & np.isin(values, self.classes))
+        columns = np.searchsorted(self.classes, values[tested])
+        found = Tested(tested, columns, self.probabilities[place[tested]])
+        return Beliefs(self.classes, self.probabilities, found, graph.shares, graph.contradicting)
 
 
 class Engine:
@@ -29,6 +54,7 @@ class Engine:
 
     def __init__(self, atlas: Atlas, values: NDArray[np.int16], news: Sequence[bool] = ()) -> None:
         self.atlas = atlas
+        self.network: Network | None = None
         self.live = LiveGraph(atlas.W, atlas.place)
         self.influence = Influence(atlas.values, atlas.vectors, atlas.members)
         given = np.flatnonzero(values != UNLABELED)
@@ -49,9 +75,19 @@ class Engine:
         self.values = values.copy()
         self.live.update(change)
         self.influence.restart(self.atlas.place[values != UNLABELED])
-        self.beliefs: Beliefs = graph_beliefs(
-            self.live, np.unique(values[values >= 0]).tolist(), values, self.influence
-        )
+        self._believe(news)
+
+    def take(self, network: "Network | None", news: Sequence[bool]) -> None:
+        """Believe a network from now on, or the graph again."""
+        self.network = network
+        self._believe(news)
+
+    def _believe(self, news: Sequence[bool]) -> None:
+        classes = np.unique(self.values[self.values >= 0]).tolist()
+        found = graph_beliefs(self.live, classes, self.values, self.influence)
+        self.beliefs: Beliefs = found
+        if self.network is not None:
+            self.beliefs = self.network.beliefs(self.values, self.atlas.place, found)
         self.expected: Expected = self._expect(news)
 
     def _expect(self, news: Sequence[bool]) -> Expected:
@@ -59,8 +95,9 @@ class Engine:
         if len(beliefs.classes) < 2:
             return Expected()
         labeled = np.flatnonzero(self.values >= 0)
-        columns = np.searchsorted(beliefs.classes, self.values[labeled])
-        other = influence.classify(place[labeled], columns, len(beliefs.classes))
+        known = np.isin(self.values[labeled], beliefs.classes)
+        columns = np.searchsorted(beliefs.classes, self.values[labeled[known]])
+        other = influence.classify(place[labeled[known]], columns, len(beliefs.classes))
         return expect_error(
             beliefs,
             self.unlabeled,

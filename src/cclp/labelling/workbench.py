@@ -13,7 +13,7 @@ from cclp.labelling.advice import advise
 from cclp.labelling.atlas import Atlas
 from cclp.labelling.contradictions import find_contradictions
 from cclp.labelling.decisions import KEYS, NONE, NOT_SURE, UNLABELED, Change, Decisions, Value
-from cclp.labelling.engine import Engine
+from cclp.labelling.engine import Engine, Network
 from cclp.labelling.expected import Expected
 from cclp.labelling.journal import Journal
 from cclp.labelling.outcomes import export_labels
@@ -113,7 +113,7 @@ class Workbench:
                 "expected": expected._asdict(),
                 "history": [*self._history, *([self._now()] if engine else [])],
                 "advice": advice,
-                "source_of_predictions": "graph" if self._network is None else "network",
+                "source_of_predictions": "network" if engine and engine.network else "graph",
                 "training": self._training.state(),
             }
 
@@ -191,7 +191,9 @@ class Workbench:
         with self._lock:
             if self._engine is None:
                 return []
-            found = find_contradictions(self._engine.beliefs.tested)[: min(count, MOST_LISTED)]
+            found = find_contradictions(self._engine.beliefs.contradicting)[
+                : min(count, MOST_LISTED)
+            ]
             return [
                 {**self._question(sample, "disagreement"), "given": self._given(sample)}
                 for sample in found
@@ -279,7 +281,12 @@ class Workbench:
 
     def merge_classes(self, version: int, source: int, into: int) -> Json:
         """Make all samples of a class ones of another."""
-        return self._change(lambda: self._decisions.merge_classes(version, source, into))
+        with self._lock:
+            found = self._change(lambda: self._decisions.merge_classes(version, source, into))
+            if self._engine is not None and self._engine.network is not None:
+                self._engine.take(None, self._decisions.news)  # it has other classes
+                found = self.state()
+            return found
 
     def _change(self, make: Callable[[], Change]) -> Json:
         with self._lock:
@@ -351,10 +358,27 @@ class Workbench:
         except Exception as error:  # the page says it
             self._problem = f"The graph cannot be built: {error}"
 
-    _network: np.ndarray[Any, Any] | None = None
-
     def _take_predictions(self) -> None:
-        """The network's predictions, once it is trained."""
+        """Once a network is trained, its predictions replace the graph's."""
+        if self._engine is not None and self._training.is_done and not self._training.is_taken:
+            self._training.is_taken = True
+            threading.Thread(target=self._predict, daemon=True).start()
+
+    def _predict(self) -> None:
+        training = self._training
+        try:
+            names, probabilities = training.predict()
+        except Exception as error:  # the page says it
+            training.problem = f"its predictions cannot be read: {error}"
+            return
+        classes = np.array([training.ids[name] for name in names])
+        order = np.argsort(classes)
+        with self._lock:
+            engine = self._engine
+            assert engine is not None
+            by_node = probabilities[engine.atlas.first][:, order]
+            network = Network(tuple(classes[order].tolist()), by_node, training.seen)
+            engine.take(network, self._decisions.news)
 
     # -- plain values ------------------------------------------------------------------------------
 
