@@ -12,7 +12,7 @@ from cclp.pseudo_labels.leave_one_out import LeftOut
 
 SHARPNESS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 USUAL_SHARPNESS, TRUST = 3.0, 5.0  # before there is evidence; in labels
-OPEN = (0.25, 0.6)  # edges of openness, see ``Influence.openness``
+OPEN = (0.2, 0.4, 0.6, 0.8, 0.95)  # edges of openness, see ``Influence.openness``
 MOST_TESTED = 400  # labels that are left out after an answer
 
 Floats = NDArray[np.float64]
