@@ -1,7 +1,7 @@
 """What the graph, or a network, believes about every sample."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,13 @@ class Tested:
         samples: that were tested: another label of their class is there.
         columns: of their classes.
         probabilities: of all classes, (T, C).
+        openness: share of the prior variance that the other labels leave, (T,).
     """
 
     samples: NDArray[np.int64]
     columns: NDArray[np.int64]
     probabilities: Floats
+    openness: Floats
 
     @property
     def correct(self) -> NDArray[np.bool_]:
@@ -57,9 +59,13 @@ class Beliefs:
     graph: Tested | None = None
 
     @property
-    def contradicting(self) -> Tested:
-        """What may contradict labels: the graph without them."""
+    def left_out(self) -> Tested:
+        """What the graph says of labels without them."""
         return self.tested if self.graph is None else self.graph
+
+    def with_probabilities(self, probabilities: Floats) -> "Beliefs":
+        """The same, but for the probabilities."""
+        return replace(self, probabilities=probabilities)
 
     @property
     def best(self) -> NDArray[np.intp]:
@@ -94,7 +100,7 @@ def graph_beliefs(
     classes = tuple(sorted(classes))
     n = len(live.F)
     if not classes:
-        none = Tested(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 0)))
+        none = Tested(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 0)), np.empty(0))
         return Beliefs((), np.empty((n, 0)), none, np.empty(0))
     tested = np.flatnonzero((values >= 0) & live.is_known)
     tested = tested[live.counts[values[tested]] > 1]
@@ -110,7 +116,9 @@ def graph_beliefs(
     weight = _weights(influence, live.place[tested], live.members)
     power = fit_sharpness(rows, columns, weight)
     probabilities = sharpened(live.balanced(classes, shares), power)
-    return Beliefs(classes, probabilities, Tested(tested, columns, sharpened(rows, power)), shares)
+    openness = influence.openness_without(live.place[tested])
+    found_tested = Tested(tested, columns, sharpened(rows, power), openness)
+    return Beliefs(classes, probabilities, found_tested, shares)
 
 
 def sharpened(rows: Floats, power: float) -> Floats:

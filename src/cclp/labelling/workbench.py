@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,24 +12,28 @@ from cclp.files import cache_root
 from cclp.labelling.advice import advise
 from cclp.labelling.atlas import Atlas
 from cclp.labelling.contradictions import find_contradictions
-from cclp.labelling.decisions import KEYS, NONE, NOT_SURE, UNLABELED, Change, Decisions, Value
+from cclp.labelling.decisions import NONE, NOT_SURE, UNLABELED, Change, Decisions, Value
 from cclp.labelling.engine import Engine, Network
 from cclp.labelling.expected import Expected
 from cclp.labelling.journal import Journal
 from cclp.labelling.outcomes import export_labels
+from cclp.labelling.refinement import Correction, Refiner, Task
 from cclp.labelling.source import Source
 from cclp.labelling.training import Training
+from cclp.labelling.views import (
+    Json,
+    Why,
+    class_rows,
+    given_bytes,
+    given_value,
+    probabilities_of,
+    question_row,
+)
 from cclp.labelling.watch import Watched
 from cclp.progress import Reporter
 
 IMAGE_DISTANCES = ("hog", "idm")
 MOST_QUESTIONS, MOST_LISTED = 100, 1000
-_NEAREST, _CANDIDATES = 3, 4
-_BYTES = {UNLABELED: 255, NOT_SURE: 254, NONE: 253}
-_VALUES: dict[int, str | None] = {UNLABELED: None, NOT_SURE: "not_sure", NONE: "none"}
-
-Json = dict[str, Any]
-Why = Literal["typical", "influential", "disagreement", "chosen"]
 
 
 class Workbench:
@@ -73,9 +77,10 @@ class Workbench:
             list(entry["expected"]) for entry in self._journal.entries if "expected" in entry
         ]
         self._problem: str | None = None
-        self._closing = threading.Event()
         self._engine: Engine | None = None
         self._training = Training(source, folder)
+        self._refined = 0
+        self._refiner = Refiner(self._next_task, self._take_correction)
         self._thread = threading.Thread(target=self._build, daemon=True)
         self._thread.start()
 
@@ -87,7 +92,7 @@ class Workbench:
             self._take_predictions()
             engine, values = self._engine, self._decisions.values
             expected = Expected() if engine is None else engine.expected
-            classes = self._classes()
+            classes = class_rows(self._decisions, self._engine)
             advice = advise(
                 expected,
                 self._history,
@@ -97,6 +102,7 @@ class Workbench:
             )
             return {
                 "version": self._decisions.version,
+                "beliefs_version": self._decisions.version + self._refined,
                 "name": self.source.name,
                 "total": len(self.source),
                 "kind": self.source.kind,
@@ -118,7 +124,7 @@ class Workbench:
             }
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait until the graph is built.
+        """Wait until the graph is built and nothing is refined any more.
 
         Raises:
             ValueError: if it cannot be.
@@ -126,6 +132,7 @@ class Workbench:
         self._thread.join(seconds)
         if self._problem is not None:
             raise ValueError(self._problem)
+        self._refiner.wait(seconds)
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -144,13 +151,13 @@ class Workbench:
                 return []
             why: Why = "influential" if len(self._engine.beliefs.classes) > 1 else "typical"
             asked = self._engine.ask(min(count, MOST_QUESTIONS), exclude)
-            return [self._question(sample, why) for sample in asked]
+            return [self._row(sample, why) for sample in asked]
 
     def question(self, sample: int) -> Json:
         """What is known of a sample that the user picked."""
         self._check_sample(sample)
         with self._lock:
-            return self._question(sample, "chosen")
+            return self._row(sample, "chosen")
 
     def sample(self, sample: int) -> Json:
         """What a person sees of a sample, and what is believed of it."""
@@ -163,8 +170,8 @@ class Workbench:
                 "row": self.source.row(sample),
                 "fields": [list(pair) for pair in fields],
                 "text": text,
-                "given": self._given(sample),
-                "probabilities": self._probabilities(sample),
+                "given": given_value(self._decisions, sample),
+                "probabilities": probabilities_of(self._decisions, self._engine, sample),
             }
 
     def picture(self, sample: int, size: int) -> bytes:
@@ -191,11 +198,9 @@ class Workbench:
         with self._lock:
             if self._engine is None:
                 return []
-            found = find_contradictions(self._engine.beliefs.contradicting)[
-                : min(count, MOST_LISTED)
-            ]
+            found = find_contradictions(self._engine.beliefs.left_out)[: min(count, MOST_LISTED)]
             return [
-                {**self._question(sample, "disagreement"), "given": self._given(sample)}
+                {**self._row(sample, "disagreement"), "given": given_value(self._decisions, sample)}
                 for sample in found
             ]
 
@@ -237,11 +242,8 @@ class Workbench:
 
     def given(self) -> bytes:
         """A byte of each sample: class id, 255 unlabeled, 254 not sure, 253 none of these."""
-        values = self._decisions.values
-        codes = values.astype(np.uint8)
-        for value, byte in _BYTES.items():
-            codes[values == value] = byte
-        return codes.tobytes()
+        with self._lock:
+            return given_bytes(self._decisions.values)
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -295,6 +297,7 @@ class Workbench:
             if len(change.samples) and self._engine is not None:
                 self._history = [*(line for line in self._history if line[0] != labels), now]
                 self._engine.update(change, self._decisions.values, self._decisions.news)
+                self._refiner.ask()
             return self.state()
 
     # -- results -----------------------------------------------------------------------------------
@@ -332,8 +335,8 @@ class Workbench:
 
     def close(self) -> None:
         """Stop what is running, and let another process label."""
-        self._closing.set()
         self._training.stop()
+        self._refiner.close()
         self._thread.join(5)
         with self._lock:
             self._journal.close()
@@ -355,8 +358,19 @@ class Workbench:
                 change = Change(other, before[other], after[other])
                 engine.update(change, after, self._decisions.news)
                 self._engine = engine
+                self._refiner.ask()
         except Exception as error:  # the page says it
             self._problem = f"The graph cannot be built: {error}"
+
+    def _next_task(self) -> Task | None:
+        with self._lock:
+            return None if self._engine is None else self._engine.task()
+
+    def _take_correction(self, correction: Correction) -> None:
+        with self._lock:
+            if self._engine is not None:
+                self._engine.correct(correction, self._decisions.news)
+                self._refined += 1
 
     def _take_predictions(self) -> None:
         """Once a network is trained, its predictions replace the graph's."""
@@ -379,53 +393,10 @@ class Workbench:
             by_node = probabilities[engine.atlas.first][:, order]
             network = Network(tuple(classes[order].tolist()), by_node, training.seen)
             engine.take(network, self._decisions.news)
+            self._refined += 1
 
-    # -- plain values ------------------------------------------------------------------------------
-
-    def _classes(self) -> list[Json]:
-        values = self._decisions.values
-        counts = np.bincount(
-            values[values >= 0], minlength=max(self._decisions.names, default=0) + 1
-        )
-        believed = {} if self._engine is None else self._engine.propagated()
-        return [
-            {
-                "id": number,
-                "name": name,
-                "key": KEYS[place] if place < len(KEYS) else "",
-                "count": int(counts[number]),
-                "propagated": int(believed.get(number, 0)),
-            }
-            for place, (number, name) in enumerate(self._decisions.names.items())
-        ]
-
-    def _question(self, sample: int, why: Why) -> Json:
-        probabilities = self._probabilities(sample)
-        found: Json = {"sample": sample, "why": why, "probabilities": probabilities}
-        nearest, followers = [], 0
-        if self._engine is not None:
-            order = [c for c in np.argsort(probabilities)[::-1].tolist() if probabilities[c] > 0]
-            for number in order[:_CANDIDATES]:
-                others = np.flatnonzero(self._decisions.values == number)
-                near = self._engine.atlas.nearest(sample, others, _NEAREST)
-                if near:
-                    nearest.append({"class": number, "samples": near})
-            followers = self._engine.followers(sample)
-        return {**found, "nearest": nearest, "followers": followers}
-
-    def _probabilities(self, sample: int) -> list[float]:
-        """By class id; of a class that is not there any more, and of one without labels, 0."""
-        found = [0.0] * (max(self._decisions.names, default=-1) + 1)
-        if self._engine is not None:
-            beliefs = self._engine.beliefs
-            row = beliefs.probabilities[self._engine.atlas.place[sample]]
-            for number, probability in zip(beliefs.classes, row.tolist(), strict=True):
-                found[number] = round(probability, 5)
-        return found
-
-    def _given(self, sample: int) -> int | str | None:
-        value = int(self._decisions.values[sample])
-        return value if value >= 0 else _VALUES[value]
+    def _row(self, sample: int, why: Why) -> Json:
+        return question_row(self._decisions, self._engine, sample, why)
 
     def _now(self) -> list[float | None]:
         """A line of the history."""
