@@ -138,7 +138,5 @@ def _say_goodbye(bench: "Workbench | None") -> None:
     state = bench.state()
     answers = state["labeled"] + state["not_sure"] + state["none"]
     command = shlex.join(["cclp", *(click.get_current_context().obj or sys.argv[1:])])
-    echo(
-        f"Stopped. {answers:,} {'answer is' if answers == 1 else 'answers are'} saved in {bench.folder}. "
-        f"Go on: {command}"
-    )
+    saved = "1 answer is" if answers == 1 else f"{answers:,} answers are"
+    echo(f"Stopped. {saved} saved in {bench.folder}. Go on: {command}")

@@ -30,8 +30,9 @@ def advise(
         return said(
             "begin", "Name the classes as you meet them: each question is about a new kind."
         )
-    wrong = find_contradictions(beliefs.tested)
-    found = LeaveOneOut.of(beliefs.tested.correct, beliefs.tested.columns)
+    tested = beliefs.left_out
+    wrong = find_contradictions(tested, sure=True)
+    found = LeaveOneOut.of(tested.correct, tested.columns)
     if labeled < FEWEST * classes:
         return said("go_on", "Go on: some classes have one label only.")
     if found.is_poor(classes):

@@ -1,7 +1,7 @@
 """What the graph, or a network, believes about every sample."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from cclp.pseudo_labels.leave_one_out import LeftOut
 
 SHARPNESS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 USUAL_SHARPNESS, TRUST = 3.0, 5.0  # before there is evidence; in labels
-OPEN = (0.25, 0.6)  # edges of openness, see ``Influence.openness``
+OPEN = (0.2, 0.4, 0.6, 0.8, 0.95)  # edges of openness, see ``Influence.openness``
 MOST_TESTED = 400  # labels that are left out after an answer
 
 Floats = NDArray[np.float64]
@@ -26,11 +26,13 @@ class Tested:
         samples: that were tested: another label of their class is there.
         columns: of their classes.
         probabilities: of all classes, (T, C).
+        openness: share of the prior variance that the other labels leave, (T,).
     """
 
     samples: NDArray[np.int64]
     columns: NDArray[np.int64]
     probabilities: Floats
+    openness: Floats
 
     @property
     def correct(self) -> NDArray[np.bool_]:
@@ -47,12 +49,23 @@ class Beliefs:
         probabilities: (n, C); C may be 0.
         tested: labels that were left out.
         shares: of the classes.
+        graph: the left-out labels of the graph, if something else is believed.
     """
 
     classes: tuple[int, ...]
     probabilities: Floats
     tested: Tested
     shares: Floats
+    graph: Tested | None = None
+
+    @property
+    def left_out(self) -> Tested:
+        """What the graph says of labels without them."""
+        return self.tested if self.graph is None else self.graph
+
+    def with_probabilities(self, probabilities: Floats) -> "Beliefs":
+        """The same, but for the probabilities."""
+        return replace(self, probabilities=probabilities)
 
     @property
     def best(self) -> NDArray[np.intp]:
@@ -87,7 +100,7 @@ def graph_beliefs(
     classes = tuple(sorted(classes))
     n = len(live.F)
     if not classes:
-        none = Tested(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 0)))
+        none = Tested(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 0)), np.empty(0))
         return Beliefs((), np.empty((n, 0)), none, np.empty(0))
     tested = np.flatnonzero((values >= 0) & live.is_known)
     tested = tested[live.counts[values[tested]] > 1]
@@ -103,7 +116,9 @@ def graph_beliefs(
     weight = _weights(influence, live.place[tested], live.members)
     power = fit_sharpness(rows, columns, weight)
     probabilities = sharpened(live.balanced(classes, shares), power)
-    return Beliefs(classes, probabilities, Tested(tested, columns, sharpened(rows, power)), shares)
+    openness = influence.openness_without(live.place[tested])
+    found_tested = Tested(tested, columns, sharpened(rows, power), openness)
+    return Beliefs(classes, probabilities, found_tested, shares)
 
 
 def sharpened(rows: Floats, power: float) -> Floats:

@@ -1,18 +1,50 @@
 """What follows from the labels: beliefs about all samples, the next questions, the error."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cclp.labelling.atlas import ALIKE, Atlas
-from cclp.labelling.beliefs import Beliefs, graph_beliefs
+from cclp.labelling.beliefs import Beliefs, Tested, graph_beliefs
 from cclp.labelling.decisions import UNLABELED, Change
 from cclp.labelling.expected import Expected, expect_error
 from cclp.labelling.live import LiveGraph
 from cclp.labelling.queries import Influence, uncertainty
+from cclp.labelling.refinement import Correction, Task, corrected
+from cclp.pseudo_labels.solvers import random_walk
 
 _TESTED_AT_FIRST = 100  # labels that came with the data: each costs a solve
+
+
+@dataclass(frozen=True)
+class Network:
+    """Predictions of a trained network.
+
+    Attributes:
+        classes: ids, sorted.
+        probabilities: of them, for each node, (n, C).
+        seen: whether each sample was labeled when it was trained, (N,).
+    """
+
+    classes: tuple[int, ...]
+    probabilities: NDArray[np.float64]
+    seen: NDArray[np.bool_]
+
+    def beliefs(
+        self,
+        values: NDArray[np.int16],
+        place: NDArray[np.intp],
+        graph: Beliefs,
+        influence: Influence,
+    ) -> Beliefs:
+        """As those of the graph; the labels given since are what it is tested on."""
+        tested = np.flatnonzero(~self.seen & np.isin(values, self.classes))
+        columns = np.searchsorted(self.classes, values[tested])
+        openness = influence.openness_without(place[tested])
+        found = Tested(tested, columns, self.probabilities[place[tested]], openness)
+        return Beliefs(self.classes, self.probabilities, found, graph.shares, graph.left_out)
 
 
 class Engine:
@@ -29,6 +61,9 @@ class Engine:
 
     def __init__(self, atlas: Atlas, values: NDArray[np.int16], news: Sequence[bool] = ()) -> None:
         self.atlas = atlas
+        self.network: Network | None = None
+        self.correction: Correction | None = None
+        self._walk = random_walk(atlas.W)
         self.live = LiveGraph(atlas.W, atlas.place)
         self.influence = Influence(atlas.values, atlas.vectors, atlas.members)
         given = np.flatnonzero(values != UNLABELED)
@@ -49,9 +84,34 @@ class Engine:
         self.values = values.copy()
         self.live.update(change)
         self.influence.restart(self.atlas.place[values != UNLABELED])
-        self.beliefs: Beliefs = graph_beliefs(
-            self.live, np.unique(values[values >= 0]).tolist(), values, self.influence
-        )
+        self._believe(news)
+
+    def task(self) -> Task | None:
+        """What refines the beliefs of the graph, if anything does."""
+        if self.network is not None:
+            return None
+        return Task.of(self._walk, self.live, self.beliefs, self.values)
+
+    def correct(self, correction: Correction, news: Sequence[bool]) -> None:
+        """Believe what refinement has found."""
+        self.correction = correction
+        self._believe(news)
+
+    def take(self, network: "Network | None", news: Sequence[bool]) -> None:
+        """Believe a network from now on, or the graph again."""
+        self.network = network
+        self._believe(news)
+
+    def _believe(self, news: Sequence[bool]) -> None:
+        classes = np.unique(self.values[self.values >= 0]).tolist()
+        found = graph_beliefs(self.live, classes, self.values, self.influence)
+        if self.correction is not None:
+            found = corrected(found, self.correction)
+        self.beliefs: Beliefs = found
+        if self.network is not None:
+            self.beliefs = self.network.beliefs(
+                self.values, self.atlas.place, found, self.influence
+            )
         self.expected: Expected = self._expect(news)
 
     def _expect(self, news: Sequence[bool]) -> Expected:
@@ -59,14 +119,14 @@ class Engine:
         if len(beliefs.classes) < 2:
             return Expected()
         labeled = np.flatnonzero(self.values >= 0)
-        columns = np.searchsorted(beliefs.classes, self.values[labeled])
-        other = influence.classify(place[labeled], columns, len(beliefs.classes))
+        known = np.isin(self.values[labeled], beliefs.classes)
+        columns = np.searchsorted(beliefs.classes, self.values[labeled[known]])
+        other = influence.classify(place[labeled[known]], columns, len(beliefs.classes))
         return expect_error(
             beliefs,
             self.unlabeled,
             other != beliefs.best,
             influence.openness(),
-            influence.openness_without(place[beliefs.tested.samples]),
             news,
         )
 

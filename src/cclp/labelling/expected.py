@@ -49,7 +49,6 @@ def expect_error(
     members: NDArray[np.int64],
     differs: NDArray[np.bool_],
     openness: Floats,
-    tested_openness: Floats,
     news: Sequence[bool],
 ) -> Expected:
     """The expected error.
@@ -59,7 +58,6 @@ def expect_error(
         members: unlabeled samples of each node, (n,).
         differs: whether another method gives the node another class, (n,).
         openness: share of a node's prior variance that the labels leave, (n,).
-        tested_openness: the same of the tested labels without their own, (T,).
         news: whether each answer, in their order, was of a class that was new then.
     """
     total = members.sum()
@@ -68,7 +66,7 @@ def expect_error(
     certainty, tested = beliefs.certainty, beliefs.tested
     doubt = (1 - certainty + differs / 2) / 2
     stratum = _strata(certainty, openness)
-    tested_in = _strata(tested.probabilities.max(1, initial=0), tested_openness)
+    tested_in = _strata(tested.probabilities.max(1, initial=0), tested.openness)
     rate, variance = 0.0, 0.0
     for number in np.unique(stratum):
         inside = stratum == number

@@ -26,11 +26,21 @@ class Training:
     Args:
         source: the samples.
         folder: that runs are made in.
+
+    Attributes:
+        run: the directory of the latest.
+        ids: of its classes, by name.
+        seen: samples that were labeled when it began.
+        is_taken: whether somebody has asked for its predictions.
+        problem: with them.
     """
 
     def __init__(self, source: Source, folder: Path) -> None:
         self.source, self.folder = source, folder
         self.run: Path | None = None
+        self.ids: dict[str, int] = {}
+        self.seen: NDArray[np.bool_] = np.empty(0, bool)
+        self.is_taken, self.problem = False, ""
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
@@ -77,7 +87,9 @@ class Training:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._stopped = False
+        self.ids = {name: number for number, name in names.items()}
+        self.seen = values >= 0
+        self._stopped, self.is_taken, self.problem = False, False, ""
 
     def stop(self) -> None:
         """End it, if it is running."""
@@ -106,7 +118,7 @@ class Training:
         step, steps, error = self._progress()
         code = self._process.poll()
         state = "running" if code is None else "done" if code == 0 else "failed"
-        message = ""
+        message = self.problem
         if state == "failed":
             message = "stopped" if self._stopped else self._said()
         return {
@@ -117,6 +129,17 @@ class Training:
             "run": str(self.run),
             "message": message,
         }
+
+    def predict(self) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+        """Names of the classes of the trained network, and their probabilities, (N, C)."""
+        from cclp.runs.inference import open_run  # loads torch's training parts
+        from cclp.training.evaluation import run_net
+
+        assert self.run is not None
+        trained = open_run(self.run)
+        logits = run_net(trained.fabric, trained.objective, self.source.x).logits
+        found = (logits / trained.temperature).softmax(1).double().numpy()
+        return trained.spec.classes, np.asarray(found, np.float64)
 
     def _arguments(self, table: Path, minutes: float | None) -> list[str]:
         options = [f"--labels-from={table}", f"--out={self.run}", f"--method={METHOD}", "--quiet"]

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -13,26 +13,29 @@ from cclp.labelling.advice import advise
 from cclp.labelling.atlas import Atlas
 from cclp.labelling.contradictions import find_contradictions
 from cclp.labelling.decisions import NONE, NOT_SURE, UNLABELED, Change, Decisions, Value
-from cclp.labelling.engine import Engine
+from cclp.labelling.engine import Engine, Network
 from cclp.labelling.expected import Expected
 from cclp.labelling.follower import Follower
 from cclp.labelling.journal import Journal
-from cclp.labelling.keys import keys_of
 from cclp.labelling.outcomes import export_labels
+from cclp.labelling.refinement import Correction, Refiner, Task
 from cclp.labelling.source import Source
 from cclp.labelling.training import Training
+from cclp.labelling.views import (
+    Json,
+    Why,
+    class_rows,
+    given_bytes,
+    given_value,
+    probabilities_of,
+    question_row,
+)
 from cclp.labelling.watch import Watched
 from cclp.progress import Reporter
 
 IMAGE_DISTANCES = ("hog", "idm")
 MOST_QUESTIONS, MOST_LISTED = 100, 1000
-_NEAREST, _CANDIDATES = 3, 4
 _PATIENCE = 10.0  # seconds that questions wait for answers to be propagated
-_BYTES = {UNLABELED: 255, NOT_SURE: 254, NONE: 253}
-_VALUES: dict[int, str | None] = {UNLABELED: None, NOT_SURE: "not_sure", NONE: "none"}
-
-Json = dict[str, Any]
-Why = Literal["typical", "influential", "disagreement", "chosen"]
 
 
 class Workbench:
@@ -64,6 +67,7 @@ class Workbench:
         check_choice("image_distance", image_distance, IMAGE_DISTANCES)
         self.source, self.folder = source, folder
         self._lock = threading.RLock()
+        self._engine_lock = threading.RLock()  # of changes of the engine; taken before the other
         self._report = Watched(report)
         self._journal = Journal(folder)
         try:
@@ -80,10 +84,11 @@ class Workbench:
         ]
         self._problem: str | None = None
         self._latest: list[float | None] = []  # a line of the history
-        self._closing = threading.Event()
         self._engine: Engine | None = None
         self._follower = Follower(self._follow, background)
         self._training = Training(source, folder)
+        self._refined = 0
+        self._refiner = Refiner(self._next_task, self._take_correction)
         self._thread = threading.Thread(target=self._build, daemon=True)
         self._thread.start()
 
@@ -95,7 +100,7 @@ class Workbench:
             self._take_predictions()
             engine, values = self._engine, self._decisions.values
             expected = Expected() if engine is None else engine.expected
-            classes = self._classes()
+            classes = class_rows(self._decisions, self._engine)
             advice = advise(
                 expected,
                 self._history,
@@ -105,6 +110,7 @@ class Workbench:
             )
             return {
                 "version": self._decisions.version,
+                "beliefs_version": self._decisions.version + self._refined,
                 "name": self.source.name,
                 "total": len(self.source),
                 "kind": self.source.kind,
@@ -122,20 +128,21 @@ class Workbench:
                 "history": [*self._history, *([self._now()] if engine else [])],
                 "fresh": self._follower.is_fresh,
                 "advice": advice,
-                "source_of_predictions": "graph" if self._network is None else "network",
+                "source_of_predictions": "network" if engine and engine.network else "graph",
                 "training": self._training.state(),
             }
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait until the graph is built, and all answers are propagated.
+        """Wait until the graph is built, answers are propagated, and nothing is refined any more.
 
         Raises:
             ValueError: if it cannot be.
         """
         self._thread.join(seconds)
-        self._follower.wait(seconds)
         if self._problem is not None:
             raise ValueError(self._problem)
+        self._follower.wait(seconds)
+        self._refiner.wait(seconds)
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -156,13 +163,13 @@ class Workbench:
             why: Why = "influential" if len(self._engine.beliefs.classes) > 1 else "typical"
             answered = self._decisions.values != UNLABELED
             asked = self._engine.ask(min(count, MOST_QUESTIONS), exclude, answered)
-            return [self._question(sample, why) for sample in asked]
+            return [self._row(sample, why) for sample in asked]
 
     def question(self, sample: int) -> Json:
         """What is known of a sample that the user picked."""
         self._check_sample(sample)
         with self._lock:
-            return self._question(sample, "chosen")
+            return self._row(sample, "chosen")
 
     def sample(self, sample: int) -> Json:
         """What a person sees of a sample, and what is believed of it."""
@@ -175,8 +182,8 @@ class Workbench:
                 "row": self.source.row(sample),
                 "fields": [list(pair) for pair in fields],
                 "text": text,
-                "given": self._given(sample),
-                "probabilities": self._probabilities(sample),
+                "given": given_value(self._decisions, sample),
+                "probabilities": probabilities_of(self._decisions, self._engine, sample),
             }
 
     def picture(self, sample: int, size: int) -> bytes:
@@ -203,9 +210,9 @@ class Workbench:
         with self._lock:
             if self._engine is None:
                 return []
-            found = find_contradictions(self._engine.beliefs.tested)[: min(count, MOST_LISTED)]
+            found = find_contradictions(self._engine.beliefs.left_out)[: min(count, MOST_LISTED)]
             return [
-                {**self._question(sample, "disagreement"), "given": self._given(sample)}
+                {**self._row(sample, "disagreement"), "given": given_value(self._decisions, sample)}
                 for sample in found
             ]
 
@@ -247,11 +254,8 @@ class Workbench:
 
     def given(self) -> bytes:
         """A byte of each sample: class id, 255 unlabeled, 254 not sure, 253 none of these."""
-        values = self._decisions.values
-        codes = values.astype(np.uint8)
-        for value, byte in _BYTES.items():
-            codes[values == value] = byte
-        return codes.tobytes()
+        with self._lock:
+            return given_bytes(self._decisions.values)
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -291,26 +295,36 @@ class Workbench:
 
     def merge_classes(self, version: int, source: int, into: int) -> Json:
         """Make all samples of a class ones of another."""
-        return self._change(lambda: self._decisions.merge_classes(version, source, into))
+        self._change(lambda: self._decisions.merge_classes(version, source, into))
+        with self._engine_lock:
+            if self._engine is not None and self._engine.network is not None:
+                self._engine.take(None, self._decisions.news)  # it has other classes
+        return self.state()
 
     def _change(self, make: Callable[[], Change]) -> Json:
         with self._lock:
             now = self._now()
             change = make()
-            if len(change.samples) and self._engine is not None:
+            has_news = len(change.samples) > 0 and self._engine is not None
+            if has_news:
                 self._history = [*(line for line in self._history if line[0] != now[0]), now]
-                self._follower.wake()
-            return self.state()
+        if has_news:
+            self._follower.wake()
+            self._refiner.ask()
+        return self.state()
 
     def _follow(self) -> None:
         """Propagate what has changed since the last time."""
-        with self._lock:
-            engine, news = self._engine, self._decisions.news
-            assert engine is not None
-            before, after = engine.values, self._decisions.values.copy()
-        other = np.flatnonzero(before != after)
-        engine.update(Change(other, before[other], after[other]), after, news)
-        with self._lock:
+        with self._engine_lock:
+            with self._lock:
+                engine, news = self._engine, self._decisions.news
+                assert engine is not None
+                before, after = engine.values, self._decisions.values.copy()
+            other = np.flatnonzero(before != after)
+            try:
+                engine.update(Change(other, before[other], after[other]), after, news)
+            except Exception as error:  # the page says it
+                self._problem = f"The labels cannot be propagated: {error}"
             self._latest = [int((after >= 0).sum()), *engine.expected]
 
     # -- results -----------------------------------------------------------------------------------
@@ -349,8 +363,8 @@ class Workbench:
 
     def close(self) -> None:
         """Stop what is running, and let another process label."""
-        self._closing.set()
         self._training.stop()
+        self._refiner.close()
         self._thread.join(5)
         self._follower.end()
         with self._lock:
@@ -372,64 +386,54 @@ class Workbench:
                 other = np.flatnonzero(before != after)
                 change = Change(other, before[other], after[other])
                 engine.update(change, after, self._decisions.news)
-                self._engine = engine
                 self._latest = [int((after >= 0).sum()), *engine.expected]
+                self._engine = engine
+            self._refiner.ask()
         except Exception as error:  # the page says it
             self._problem = f"The graph cannot be built: {error}"
 
-    _network: np.ndarray[Any, Any] | None = None
+    def _next_task(self) -> Task | None:
+        with self._engine_lock:
+            return None if self._engine is None else self._engine.task()
+
+    def _take_correction(self, correction: Correction) -> None:
+        with self._engine_lock:
+            if self._engine is not None:
+                self._engine.correct(correction, self._decisions.news)
+                self._took()
 
     def _take_predictions(self) -> None:
-        """The network's predictions, once it is trained."""
+        """Once a network is trained, its predictions replace the graph's."""
+        if self._engine is not None and self._training.is_done and not self._training.is_taken:
+            self._training.is_taken = True
+            threading.Thread(target=self._predict, daemon=True).start()
 
-    # -- plain values ------------------------------------------------------------------------------
+    def _predict(self) -> None:
+        training = self._training
+        try:
+            names, probabilities = training.predict()
+        except Exception as error:  # the page says it
+            training.problem = f"its predictions cannot be read: {error}"
+            return
+        classes = np.array([training.ids[name] for name in names])
+        order = np.argsort(classes)
+        with self._engine_lock:
+            engine = self._engine
+            assert engine is not None
+            by_node = probabilities[engine.atlas.first][:, order]
+            network = Network(tuple(classes[order].tolist()), by_node, training.seen)
+            engine.take(network, self._decisions.news)
+            self._took()
 
-    def _classes(self) -> list[Json]:
-        values = self._decisions.values
-        counts = np.bincount(
-            values[values >= 0], minlength=max(self._decisions.names, default=0) + 1
-        )
-        believed = {} if self._engine is None else self._engine.propagated()
-        keys = keys_of(self._decisions.names)
-        return [
-            {
-                "id": number,
-                "name": name,
-                "key": keys[number],
-                "count": int(counts[number]),
-                "propagated": int(believed.get(number, 0)),
-            }
-            for number, name in self._decisions.names.items()
-        ]
+    def _took(self) -> None:
+        """Beliefs have become others without an answer."""
+        assert self._engine is not None
+        with self._lock:
+            self._refined += 1
+            self._latest = [int((self._engine.values >= 0).sum()), *self._engine.expected]
 
-    def _question(self, sample: int, why: Why) -> Json:
-        probabilities = self._probabilities(sample)
-        found: Json = {"sample": sample, "why": why, "probabilities": probabilities}
-        nearest, followers = [], 0
-        if self._engine is not None:
-            order = [c for c in np.argsort(probabilities)[::-1].tolist() if probabilities[c] > 0]
-            for number in order[:_CANDIDATES]:
-                others = np.flatnonzero(self._decisions.values == number)
-                near = self._engine.atlas.nearest(sample, others, _NEAREST)
-                if near:
-                    nearest.append({"class": number, "samples": near})
-            followers = self._engine.followers(sample)
-        return {**found, "nearest": nearest, "followers": followers}
-
-    def _probabilities(self, sample: int) -> list[float]:
-        """By class id; of a class that is not there any more, and of one without labels, 0."""
-        found = [0.0] * (max(self._decisions.names, default=-1) + 1)
-        if self._engine is not None:
-            beliefs = self._engine.beliefs
-            row = beliefs.probabilities[self._engine.atlas.place[sample]]
-            for number, probability in zip(beliefs.classes, row.tolist(), strict=True):
-                if number < len(found):  # a class may have gone since
-                    found[number] = round(probability, 5)
-        return found
-
-    def _given(self, sample: int) -> int | str | None:
-        value = int(self._decisions.values[sample])
-        return value if value >= 0 else _VALUES[value]
+    def _row(self, sample: int, why: Why) -> Json:
+        return question_row(self._decisions, self._engine, sample, why)
 
     def _now(self) -> list[float | None]:
         """A line of the history."""

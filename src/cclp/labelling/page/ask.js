@@ -3,9 +3,10 @@
 import { ask, byId, element } from "./common.js";
 import { chip, classColour, mark, percent } from "./marks.js";
 import { large, nameOf, small } from "./sample.js";
-import { change, kept, pause, say, store } from "./store.js";
+import { change, isNews, kept, pause, say, store } from "./store.js";
 
 const AHEAD = 4, PATIENCE = 150; // questions that are prefetched; milliseconds for a fresher one
+const SEEN = 600; // milliseconds
 const CANDIDATES = 3, MOST_SKIPPED = 300;
 const WHY = {
   typical: () => "typical of many samples",
@@ -22,6 +23,7 @@ export class AskView {
     this.asked = this.loaded = 0; // numbers of the last fetch, and of the one they are of
     this.kept = new Set(); // samples that were answered, and labels that were left as they are
     this.turn = 0;
+    this.turned = 0; // when the first candidate has become another one
   }
 
   get skipped() {
@@ -174,11 +176,13 @@ export class AskView {
   // After any change: what is known of the sample that is shown.
   async onState(state, before) {
     if (!this.current || byId("ask").hidden || !before || store.busy) return;
-    if (state.version === before.version && state.fresh === before.fresh) return;
+    if (!isNews(state, before)) return;
     const { sample } = this.current, turn = this.turn;
     const [question, { given }] = await Promise.all([ask(`api/question?sample=${sample}`), ask(`api/sample?sample=${sample}`)]);
     if (turn !== this.turn || this.current?.sample !== sample) return;
+    const first = this.candidates()[0]?.cls.id;
     Object.assign(this.current, { probabilities: question.probabilities, nearest: question.nearest, given });
+    if (this.candidates()[0]?.cls.id !== first) this.turned = Date.now();
     this.drawWhy();
     this.drawCandidates();
   }
@@ -208,8 +212,9 @@ export class AskView {
     await this.advance(sample);
   }
 
-  // What Enter says yes to.
+  // What Enter says yes to; nothing if it has become another class under the user's finger.
   suggestion() {
+    if (Date.now() - this.turned < SEEN) return null;
     const [first] = this.current && store.state.labeled ? this.candidates() : [];
     return first && first.probability > 0 ? first.cls.id : null;
   }

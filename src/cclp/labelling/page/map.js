@@ -4,7 +4,7 @@ import { ask, byId, colours, element, surface } from "./common.js";
 import { chip, mark, percent, shapeOf, classColour, tracePath } from "./marks.js";
 import { Points, STEP, UNLABELED } from "./points.js";
 import { nameOf, small } from "./sample.js";
-import { change, sampleInfo, say, store } from "./store.js";
+import { change, isNews, say, store } from "./store.js";
 
 const NEAR = 12, STILL = 4, EDGE = 24, CLOSER = 1.25, MOVE = 60; // pixels; factor of a key
 const REST = 120; // milliseconds
@@ -271,6 +271,6 @@ export class MapView {
 
   async onState(state, before) {
     if (byId("map").hidden || !before || store.busy) return;
-    if (state.version !== before.version || state.fresh !== before.fresh) await this.learn();
+    if (isNews(state, before)) await this.learn();
   }
 }

@@ -2,12 +2,12 @@
 
 import { ask, Lost, Refused } from "./common.js";
 
-const AGAIN = 1000, UNFINISHED = 150, WAITING = 500; // milliseconds
+const AGAIN = 1000, UNFINISHED = 150, WAITING = 500, LATER = 1500, REFINED = 10_000; // milliseconds
 const PENDING = "cclp label: not sent yet";
 
 export const store = { state: null, busy: false };
 const listeners = [];
-let timer = 0, polling = false;
+let timer = 0, polling = false, refinedUntil = 0;
 
 export const onState = (listener) => listeners.push(listener);
 export const pause = (time) => new Promise((done) => setTimeout(done, time));
@@ -24,8 +24,10 @@ function take(state) {
   }
   if (before && state.version < before.version) return; // an answer that was overtaken
   store.state = state;
+  if (state.problem && state.phase === "ready") say.trouble(state.problem);
   for (const listener of listeners) listener(state, before);
-  const soon = state.phase !== "ready" ? WAITING : state.fresh === false ? UNFINISHED : state.training?.state === "running" ? AGAIN : 0;
+  const soon = state.phase !== "ready" ? WAITING : state.fresh === false ? UNFINISHED : state.training?.state === "running" ? AGAIN
+    : Date.now() < refinedUntil ? LATER : 0; // beliefs are refined some time after the last answer
   clearTimeout(timer);
   if (soon) timer = setTimeout(refresh, soon);
 }
@@ -34,8 +36,8 @@ export async function refresh() {
   if (polling || store.busy || store.gone) return;
   polling = true;
   try {
-    take(await ask("api/state"));
     say.trouble("");
+    take(await ask("api/state"));
   } catch (error) {
     if (error instanceof Lost) lost("");
     clearTimeout(timer);
@@ -53,6 +55,7 @@ function lost(kept) {
 export async function change(path, body, what) {
   if (store.busy || store.gone) return false;
   store.busy = true;
+  refinedUntil = Date.now() + REFINED;
   document.body.classList.add("busy");
   const sent = { ...body, version: store.state.version, place: store.state.place };
   sessionStorage.setItem(PENDING, JSON.stringify({ path, sent, what }));
@@ -127,6 +130,10 @@ export async function resume() {
   const { version, place, ...body } = kept.sent;
   await change(kept.path, body, kept.what);
 }
+
+// Whether something else is believed now.
+export const isNews = (state, before) => state.version !== before.version || state.fresh !== before.fresh
+  || state.beliefs_version !== before.beliefs_version;
 
 // Samples that an undo or redo has changed.
 export async function changedBy(act) {
