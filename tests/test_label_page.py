@@ -506,4 +506,4 @@ def test_mistakes_are_one_line_and_load_no_torch(
 def test_published_data_are_shown_with_their_whole_range() -> None:
     source = Source.open("digits")
     shown_values = np.asarray(Image.open(io.BytesIO(source.picture(0, 64))))
-    assert shown_values.max() == int(255 * source.x[0].max() / 16)
+    assert shown_values.max() == 255 * int(source.x[0].max()) // 16

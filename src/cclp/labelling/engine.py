@@ -16,6 +16,7 @@ from cclp.labelling.refinement import Correction, Task, corrected
 from cclp.pseudo_labels.solvers import random_walk
 
 _TESTED_AT_FIRST = 100  # labels that came with the data: each costs a solve
+_TESTED_OF_MANY = 16  # labels that were given at once, or faster than they are propagated
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,9 @@ class Engine:
         """
         self.values = values.copy()
         self.live.update(change)
+        new = np.random.default_rng(len(values)).permutation(change.samples[change.after >= 0])
+        if 1 < len(new) < len(values):
+            self.live.find_own(self.atlas.place[new[:_TESTED_OF_MANY]])
         self.influence.restart(self.atlas.place[values != UNLABELED])
         self._believe(news)
 
