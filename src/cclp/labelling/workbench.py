@@ -35,7 +35,7 @@ from cclp.progress import Reporter
 
 IMAGE_DISTANCES = ("hog", "idm")
 MOST_QUESTIONS, MOST_LISTED = 100, 1000
-_PATIENCE = 10.0  # seconds that questions wait for answers to be propagated
+_PATIENCE = 1.0  # seconds that questions wait for answers to be propagated
 
 
 class Workbench:
@@ -162,7 +162,9 @@ class Workbench:
                 return []
             why: Why = "influential" if len(self._engine.beliefs.classes) > 1 else "typical"
             answered = self._decisions.values != UNLABELED
-            asked = self._engine.ask(min(count, MOST_QUESTIONS), exclude, answered)
+            late = np.flatnonzero(self._decisions.values != self._engine.values)  # not propagated
+            beside = [*exclude, *late[:MOST_QUESTIONS].tolist()]
+            asked = self._engine.ask(min(count, MOST_QUESTIONS), beside, answered)
             return [self._row(sample, why) for sample in asked]
 
     def question(self, sample: int) -> Json:

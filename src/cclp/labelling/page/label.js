@@ -14,7 +14,7 @@ const TRAIL = 14, TAUGHT = 6; // answers that are shown; after so many the hint 
 const HINTS = {
   ask: "One key is one answer. n: a class that is not there yet. Enter: what the neighbours say. z: undo.",
   confirm: "A page at once: un-tick what is wrong, then Enter. A class's key turns to its page.",
-  map: "Every dot is a sample. Draw a lasso (Shift and drag) around a cluster, then press its class's key.",
+  map: "Shift and drag: a lasso, then the key of its class. Click: one sample. Drag moves, the wheel zooms.",
   disagree: "Labels that their neighbours contradict. The key of the right class corrects one, s leaves it as it is.",
   search: "Find samples by name, text or class; ↓ goes to what is found.",
 };

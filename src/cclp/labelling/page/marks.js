@@ -55,6 +55,6 @@ export const named = (state, value) => state.classes.find((c) => c.id === value)
 
 export function percent(value) {
   if (value === null || value === undefined) return "";
-  const hundred = 100 * value;
-  return `${hundred >= 99.95 || hundred === 0 ? hundred.toFixed(0) : hundred >= 10 ? hundred.toFixed(0) : hundred.toFixed(1)}\u00a0%`;
+  const hundred = 100 * value, coarse = hundred === 0 || hundred >= 99.95 || (hundred >= 9.95 && hundred < 99);
+  return `${hundred.toFixed(coarse ? 0 : 1)}\u00a0%`;
 }

@@ -48,7 +48,7 @@ function drawError({ expected, source_of_predictions: source }) {
 
 function drawCurve({ history }) {
   const drawn = history.filter(([, error]) => error !== null);
-  byId("curve").classList.toggle("nothing", drawn.length < 2);
+  byId("fallen").hidden = drawn.length < 2;
   if (drawn.length < 2) return;
   const x = drawn.map(([labels]) => labels), line = (place) => drawn.map((h) => (h[place] === null ? null : 100 * h[place]));
   drawChart(byId("curve"), {
