@@ -16,6 +16,7 @@ from cclp.labelling.refinement import Correction, Task, corrected
 from cclp.pseudo_labels.solvers import random_walk
 
 _TESTED_AT_FIRST = 100  # labels that came with the data: each costs a solve
+_OPEN_WEIGHT = 0.05  # of samples that are believed of a class but far from its labels
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,8 @@ class Engine:
         if forbidden is not None:
             free &= ~forbidden
         open_ = np.bincount(place[free], minlength=len(self.atlas.members)) > 0
-        weight = self.atlas.members * uncertainty(self.beliefs.probabilities)
+        doubt = uncertainty(self.beliefs.probabilities) + _OPEN_WEIGHT * trial.openness()
+        weight = self.atlas.members * doubt
         found = []
         for _ in range(min(count, int(open_.sum()))):
             node = int(np.where(open_, trial.gains(weight), -np.inf).argmax())
