@@ -14,7 +14,6 @@ from cclp.files import write_bytes
 from tests.browser import chromium, server
 
 ANSWERS = 30
-COLOURS = 128
 
 
 def answer(page: Page, names: list[str], count: int) -> None:
@@ -35,11 +34,11 @@ def answer(page: Page, names: list[str], count: int) -> None:
 
 
 def still(page: Page) -> bytes:
-    """What a page shows, in few colours."""
+    """What a page shows, with all its colours: those of the classes must stay apart."""
     page.wait_for_timeout(4000)  # beliefs are refined after the last answer
     content = io.BytesIO()
     shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    shot.quantize(COLOURS, dither=Image.Dither.NONE).save(content, "png", optimize=True)
+    shot.save(content, "png", optimize=True)
     return content.getvalue()
 
 

@@ -17,6 +17,7 @@ from cclp.pseudo_labels.solvers import random_walk
 
 _TESTED_AT_FIRST = 100  # labels that came with the data: each costs a solve
 _TESTED_OF_MANY = 16  # labels that were given at once, or faster than they are propagated
+_OPEN_WEIGHT = 0.05  # of samples that are believed of a class but far from its labels
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,8 @@ class Engine:
         if forbidden is not None:
             free &= ~forbidden
         open_ = np.bincount(place[free], minlength=len(self.atlas.members)) > 0
-        weight = self.atlas.members * uncertainty(self.beliefs.probabilities)
+        doubt = uncertainty(self.beliefs.probabilities) + _OPEN_WEIGHT * trial.openness()
+        weight = self.atlas.members * doubt
         found = []
         for _ in range(min(count, int(open_.sum()))):
             node = int(np.where(open_, trial.gains(weight), -np.inf).argmax())

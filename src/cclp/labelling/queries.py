@@ -28,6 +28,7 @@ class Influence:
         self.U, self.members = vectors, members.astype(np.float64)
         self.prior: Floats = np.diag(kernel_factor(values))
         self.covariance: Floats = self.prior.copy()
+        self._open: Floats | None = None
         self._variance = np.maximum(np.square(self.U) @ self.prior.diagonal(), 1e-12)
         self.noise = NOISE * float(self._variance.mean())
 
@@ -37,11 +38,13 @@ class Influence:
         # Woodbury: (Λ⁻¹ + UᵀU / σ²)⁻¹
         precision = np.diag(1 / self.prior.diagonal()) + some.T @ some / self.noise
         self.covariance = np.asarray(np.linalg.inv(precision), np.float64)
+        self._open = None
 
     def add(self, node: int) -> None:
         """One more label."""
         k = self.covariance @ self.U[node]
         self.covariance -= np.outer(k, k) / (self.noise + self.U[node] @ k)
+        self._open = None
 
     def gains(self, weight: Floats | None = None) -> Floats:
         """By how much a label at each node would lower the sum of variances, (n,).
@@ -56,8 +59,10 @@ class Influence:
 
     def openness(self) -> Floats:
         """Share of each node's prior variance that the labels leave, (n,)."""
-        left = ((self.U @ self.covariance) * self.U).sum(1)
-        return np.asarray((left / self._variance).clip(0, 1))
+        if self._open is None:
+            left = ((self.U @ self.covariance) * self.U).sum(1)
+            self._open = np.asarray((left / self._variance).clip(0, 1))
+        return self._open
 
     def openness_without(self, nodes: NDArray[np.intp]) -> Floats:
         """The same of labeled nodes without their own label."""
