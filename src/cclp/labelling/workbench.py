@@ -158,14 +158,15 @@ class Workbench:
             self._check_sample(sample)
         self._follower.wait(_PATIENCE)
         with self._lock:
-            if self._engine is None:
+            engine = self._engine
+            if engine is None:
                 return []
-            why: Why = "influential" if len(self._engine.beliefs.classes) > 1 else "typical"
             answered = self._decisions.values != UNLABELED
-            late = np.flatnonzero(self._decisions.values != self._engine.values)  # not propagated
+            late = np.flatnonzero(self._decisions.values != engine.values)  # not propagated
             beside = [*exclude, *late[:MOST_QUESTIONS].tolist()]
-            asked = self._engine.ask(min(count, MOST_QUESTIONS), beside, answered)
-            return [self._row(sample, why) for sample in asked]
+        why: Why = "influential" if len(engine.beliefs.classes) > 1 else "typical"
+        asked = engine.ask(min(count, MOST_QUESTIONS), beside, answered)
+        return [self._row(sample, why) for sample in asked]
 
     def question(self, sample: int) -> Json:
         """What is known of a sample that the user picked."""

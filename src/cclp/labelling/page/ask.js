@@ -20,8 +20,9 @@ export class AskView {
     this.source = "ask"; // or "disagree"
     this.current = null;
     this.next = []; // prefetched, best first
-    this.asked = this.loaded = 0; // numbers of the last fetch, and of the one they are of
-    this.kept = new Set(); // samples that were answered, and labels that were left as they are
+    this.loading = null; // the fetch that is under way
+    this.done = new Set(); // samples that were answered on this page, wherever
+    this.seen = new Set(); // contradicted labels that the user has looked at
     this.turn = 0;
     this.turned = 0; // when the first candidate has become another one
   }
@@ -32,7 +33,7 @@ export class AskView {
 
   // Show the question that was shown before the page was loaded again, or the best one.
   async open(source, sample = null) {
-    if (source !== this.source) this.next = [];
+    if (source !== this.source) Object.assign(this, { next: [], loading: null, current: null });
     this.source = source;
     byId("ask").hidden = false;
     if (sample !== null) await this.pick(sample);
@@ -46,7 +47,7 @@ export class AskView {
   }
 
   answered(question) {
-    return this.source === "disagree" || (question.given !== null && question.given !== undefined);
+    return this.done.has(question.sample) || (this.source === "ask" && question.given !== null && question.given !== undefined);
   }
 
   async pick(sample) {
@@ -63,43 +64,41 @@ export class AskView {
 
   async fetch(beside, count = AHEAD) {
     if (this.source === "disagree") {
-      const found = await ask(`api/disagreements?count=${count + this.kept.size + 1}`);
-      return found.filter(({ sample }) => sample !== beside && !this.kept.has(sample)).slice(0, count);
+      const found = await ask(`api/disagreements?count=${count + this.seen.size + 1}`);
+      return found.filter(({ sample }) => sample !== beside && !this.seen.has(sample)).slice(0, count);
     }
     const exclude = [...this.skipped, ...(beside === null ? [] : [beside])];
     return ask(`api/questions?count=${count}&exclude=${exclude.join()}`);
   }
 
-  // Fetch the best questions; they replace those that were fetched before, even if they come late.
+  // Fetch the best questions; one fetch at a time, as fast answers would queue up more and more.
   load(beside) {
-    const number = ++this.asked;
-    const loaded = this.fetch(beside).then((questions) => Promise.all(questions.map((q) => this.prepare(q))));
-    return loaded.then((questions) => {
-      if (number < this.loaded) return null;
-      this.loaded = number;
-      this.next = questions;
-      return true;
-    });
+    if (this.loading) return this.loading;
+    const { source } = this;
+    const loading = this.fetch(beside).then((questions) => Promise.all(questions.map((q) => this.prepare(q))))
+      .then((questions) => { if (this.source === source) this.next = questions; })
+      .catch((error) => say.message(error.message))
+      .finally(() => { if (this.loading === loading) this.loading = null; });
+    this.loading = loading;
+    return loading;
   }
 
   // The first of those that were fetched that nobody has answered since.
   take(done) {
-    const left = this.skipped;
-    this.next = this.next.filter((q) => q.sample !== done && q.sample !== this.current?.sample
-      && !this.kept.has(q.sample) && !(this.source === "ask" && left.includes(q.sample)));
+    const past = this.source === "ask" ? new Set([...this.done, ...this.skipped]) : this.seen;
+    this.next = this.next.filter((q) => q.sample !== done && q.sample !== this.current?.sample && !past.has(q.sample));
     return this.next.shift() ?? null;
   }
 
   // The next question: the best now, or one that was fetched before the last answer if that is not quick.
   async advance(done) {
-    const turn = ++this.turn, loading = this.load(done);
-    loading.catch(() => {});
-    if (this.next.some((q) => q.sample !== done)) await Promise.race([loading, pause(PATIENCE)]).catch(() => {});
-    else await loading.catch((error) => say.message(error.message));
+    const turn = ++this.turn, late = this.loading !== null;
+    const loading = this.load(done);
+    await (this.next.some((q) => q.sample !== done) ? Promise.race([loading, pause(PATIENCE)]) : loading);
     if (turn !== this.turn) return;
     let question = this.take(done);
-    if (!question) {
-      await loading.catch((error) => say.message(error.message));
+    for (let again = late ? 2 : 1; !question && again > 0; again--) {
+      await this.load(done);
       if (turn !== this.turn) return;
       question = this.take(done);
     }
@@ -110,7 +109,7 @@ export class AskView {
     this.current = question;
     kept.set("sample", question?.sample ?? null);
     this.draw();
-    if (question && !this.next.length && this.source === "ask" && this.asked === this.loaded) this.load(question.sample).catch(() => {});
+    if (question && !this.next.length && this.source === "ask") this.load(question.sample);
   }
 
   draw() {
@@ -194,7 +193,8 @@ export class AskView {
       await this.pick(sample);
       return null;
     }
-    this.kept.add(sample);
+    this.done.add(sample);
+    this.seen.add(sample);
     await this.advance(sample);
     return [sample];
   }
@@ -207,7 +207,7 @@ export class AskView {
       return;
     }
     const { sample } = this.current;
-    if (this.source === "disagree") this.kept.add(sample);
+    if (this.source === "disagree") this.seen.add(sample);
     else kept.set("skipped", [...this.skipped, sample].slice(-MOST_SKIPPED));
     await this.advance(sample);
   }

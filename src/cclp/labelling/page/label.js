@@ -77,6 +77,7 @@ function flash(value) {
 }
 
 function remember(samples, value) {
+  for (const sample of samples) asking.done.add(sample);
   const trail = kept.get("trail", []).filter(([sample]) => !samples.includes(sample));
   kept.set("trail", [...trail, ...samples.slice(-TRAIL).map((sample) => [sample, value])].slice(-TRAIL));
   drawTrail();
@@ -106,7 +107,7 @@ async function back(which) {
   const what = which === "undo" ? "Undo" : "Redo";
   const samples = await changedBy(() => change(`api/${which}`, {}, what));
   if (samples === null) return;
-  for (const sample of samples) asking.kept[which === "undo" ? "delete" : "add"](sample);
+  for (const sample of samples) asking.done[which === "undo" ? "delete" : "add"](sample);
   if (which === "undo") kept.set("trail", kept.get("trail", []).filter(([sample]) => !samples.includes(sample)));
   drawTrail();
   if (shown === "ask" && samples.length === 1) {
