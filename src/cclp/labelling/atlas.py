@@ -52,8 +52,7 @@ class Atlas:
         with report.work("Connecting the graph", None):
             W = join_components(graph.W, graph.points, np.array([0]))
         values, vectors = leading_vectors(W, report=report)
-        with report.work("Drawing the map", None):
-            flat = flat_map(vectors, values, W)
+        flat = flat_map(vectors, values, W, report)
         return cls(W, graph.points, graph.place, values, vectors, flat)
 
     @cached_property
