@@ -324,6 +324,6 @@ def test_the_options_are_these() -> None:
         "--held-out", "--image-size", "--keep", "--labeled-batch", "--labels-from",
         "--learning-rate", "--max-steps", "--method", "--net", "--no-verify", "--num-labels",
         "--out", "--per-class", "--precision", "--pseudo-label-features", "--quiet",
-        "--recipe", "--resume", "--seed", "--setting", "--skip-bad", "--target", "--tensorboard", "--time-limit", "--unlabeled-batch",
-        "--weight", "data",
+        "--recipe", "--resume", "--seed", "--setting", "--skip-bad",
+        "--target", "--tensorboard", "--time-limit", "--unlabeled-batch", "--weight", "data",
     ]  # fmt: skip

@@ -365,7 +365,9 @@ def test_a_wrong_label_is_among_the_disagreements(
         while (sample := shown(page)) != wrong:
             page.keyboard.press("s")
             expect(page.locator("#what")).not_to_have_attribute("data-sample", str(sample))
-        page.keyboard.press("0")
+        expect(page.locator("#why")).to_contain_text("now 6")
+        expect(page.locator(".candidate b").first).to_have_text("0")  # without its own label
+        page.keyboard.press("Enter")
         expect(page.locator("#what")).not_to_have_attribute("data-sample", str(wrong))
         assert labels(begun)[wrong] == "0"
     for _ in range(3):

@@ -1,5 +1,6 @@
 """What is known of samples and classes, in plain values for the page."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -36,21 +37,48 @@ def class_rows(decisions: Decisions, engine: Engine | None) -> list[Json]:
     ]
 
 
-def probabilities_of(decisions: Decisions, engine: Engine | None, sample: int) -> list[float]:
-    """By class id; of a class that is not there any more, and of one without labels, 0."""
+def probabilities_of(
+    decisions: Decisions,
+    engine: Engine | None,
+    sample: int,
+    classes: Sequence[int] = (),
+    said: NDArray[np.float64] | None = None,
+) -> list[float]:
+    """By class id; of a class that is not there any more, and of one without labels, 0.
+
+    Args:
+        decisions: that were taken.
+        engine: that believes something, if there is one.
+        sample: about which.
+        classes: ids of what is said.
+        said: of the sample; None: what is believed of it.
+    """
     found = [0.0] * (max(decisions.names, default=-1) + 1)
-    if engine is not None:
+    if said is None and engine is not None:
         beliefs = engine.beliefs  # another thread may put others there
-        row = beliefs.probabilities[engine.atlas.place[sample]]
-        for number, probability in zip(beliefs.classes, row.tolist(), strict=True):
+        classes, said = beliefs.classes, beliefs.probabilities[engine.atlas.place[sample]]
+    if said is not None:
+        for number, probability in zip(classes, said.tolist(), strict=True):
             if number < len(found):  # a class may be gone that beliefs still know
                 found[number] = round(probability, 5)
     return found
 
 
-def question_row(decisions: Decisions, engine: Engine | None, sample: int, why: Why) -> Json:
-    """A sample with what helps to answer: its likeliest classes and their nearest samples."""
-    probabilities = probabilities_of(decisions, engine, sample)
+def question_row(
+    decisions: Decisions,
+    engine: Engine | None,
+    sample: int,
+    why: Why,
+    classes: Sequence[int] = (),
+    said: NDArray[np.float64] | None = None,
+) -> Json:
+    """A sample with what helps to answer: its likeliest classes and their nearest samples.
+
+    Args:
+        decisions, engine, sample, classes, said: as for :func:`probabilities_of`.
+        why: it is asked about.
+    """
+    probabilities = probabilities_of(decisions, engine, sample, classes, said)
     found: Json = {"sample": sample, "why": why, "probabilities": probabilities}
     nearest, followers = [], 0
     if engine is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cclp.checks import check_choice, check_integer
 from cclp.files import cache_root
@@ -213,10 +214,17 @@ class Workbench:
         with self._lock:
             if self._engine is None:
                 return []
-            found = find_contradictions(self._engine.beliefs.left_out)[: min(count, MOST_LISTED)]
+            beliefs, values = self._engine.beliefs, self._decisions.values
+            found = [i for i in find_contradictions(beliefs.left_out) if values[i] >= 0]
+            rows = dict(
+                zip(beliefs.left_out.samples.tolist(), beliefs.left_out.probabilities, strict=True)
+            )
             return [
-                {**self._row(sample, "disagreement"), "given": given_value(self._decisions, sample)}
-                for sample in found
+                {
+                    **self._row(sample, "disagreement", beliefs.classes, rows[sample]),
+                    "given": given_value(self._decisions, sample),
+                }
+                for sample in found[: min(count, MOST_LISTED)]
             ]
 
     def search(self, words: str, count: int) -> list[int]:
@@ -435,8 +443,14 @@ class Workbench:
             self._refined += 1
             self._latest = [int((self._engine.values >= 0).sum()), *self._engine.expected]
 
-    def _row(self, sample: int, why: Why) -> Json:
-        return question_row(self._decisions, self._engine, sample, why)
+    def _row(
+        self,
+        sample: int,
+        why: Why,
+        classes: Sequence[int] = (),
+        said: NDArray[np.float64] | None = None,
+    ) -> Json:
+        return question_row(self._decisions, self._engine, sample, why, classes, said)
 
     def _now(self) -> list[float | None]:
         """A line of the history."""

@@ -175,7 +175,7 @@ export class AskView {
   // After any change: what is known of the sample that is shown.
   async onState(state, before) {
     if (!this.current || byId("ask").hidden || !before || store.busy) return;
-    if (!isNews(state, before)) return;
+    if (!isNews(state, before) || this.source === "disagree") return; // there: without its own label
     const { sample } = this.current, turn = this.turn;
     const [question, { given }] = await Promise.all([ask(`api/question?sample=${sample}`), ask(`api/sample?sample=${sample}`)]);
     if (turn !== this.turn || this.current?.sample !== sample) return;
