@@ -1,4 +1,4 @@
-"""A real server of the lab, and a real browser to look at it."""
+"""A real server of a local page, and a real browser to look at it."""
 
 import os
 import re
@@ -18,11 +18,11 @@ expect.set_options(timeout=60_000)  # of a busy machine; what is there is seen a
 
 
 @contextmanager
-def server(*arguments: str) -> Iterator[str]:
-    """``cclp lab`` as a process of its own; gives its address."""
-    command = [sys.executable, "-m", "cclp", "lab", "--no-browser", *arguments]
+def server(*arguments: str, command: str = "lab") -> Iterator[str]:
+    """``cclp lab`` or another command with a page as a process of its own; gives its address."""
+    line = [sys.executable, "-m", "cclp", command, "--no-browser", *arguments]
     with children.ended():
-        process = children.start(command, stderr=None)
+        process = children.start(line, stderr=None)
         assert process.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
         assert found
@@ -43,7 +43,7 @@ def chromium() -> Iterator[Browser]:
 
 def _no_browser() -> NoReturn:
     """Skip; fail where CCLP_BROWSER=required says that there must be one."""
-    reason = "No Chromium here: cclp lab was NOT tested in a browser (apt-get install chromium)."
+    reason = "No Chromium here: pages were NOT tested in a browser (apt-get install chromium)."
     if os.environ.get("CCLP_BROWSER") == "required":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -321,9 +321,9 @@ def test_the_options_are_these() -> None:
     assert sorted(option for parameter in train.params for option in parameter.opts) == [
         "--accelerator", "--chain-steps", "--checkpoint-every", "--class-prior", "--class-weight",
         "--data-dir", "--devices", "--drop", "--evaluate-every", "--features", "--graph",
-        "--held-out", "--image-size", "--keep", "--labeled-batch", "--learning-rate", "--max-steps",
-        "--method", "--net", "--no-verify", "--num-labels", "--out", "--per-class", "--precision",
-        "--pseudo-label-features", "--quiet", "--recipe", "--resume", "--seed", "--setting",
-        "--skip-bad", "--target", "--tensorboard", "--time-limit", "--unlabeled-batch",
-        "--weight", "data",
+        "--held-out", "--image-size", "--keep", "--labeled-batch", "--labels-from",
+        "--learning-rate", "--max-steps", "--method", "--net", "--no-verify", "--num-labels",
+        "--out", "--per-class", "--precision", "--pseudo-label-features", "--quiet", "--recipe",
+        "--resume", "--seed", "--setting", "--skip-bad", "--target", "--tensorboard",
+        "--time-limit", "--unlabeled-batch", "--weight", "data",
     ]  # fmt: skip

@@ -257,7 +257,8 @@ def test_mistakes_are_one_line(
     ):
         assert call(*arguments) == 2
         assert capsys.readouterr().err.startswith(f"cclp: {said}")
-    monkeypatch.delitem(sys.modules, "cclp.lab.server", raising=False)
+    for module in ("cclp.lab.server", "cclp.server.local", "cclp.server.limits"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert call() == 2
     assert capsys.readouterr().err == "cclp: cclp lab needs uvicorn: pip install 'cclp[lab]'\n"
@@ -338,13 +339,13 @@ def score(page: Page) -> Locator:
 
 
 def situation(page: Page, known: object = None) -> Any:
-    """The points in the address of a page, once they are there and others than those known."""
+    """What the address of a page holds, once it has points and others than those known."""
 
     def told(url: str) -> Any:
         text = url.partition("#")[2]
         return json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
 
-    page.wait_for_url(lambda url: told(url).get("scene") not in (None, known))
+    page.wait_for_url(lambda url: (told(url).get("scene") or {}).get("points") not in (None, known))
     return told(page.url)
 
 
@@ -389,7 +390,7 @@ def test_points_are_added_labeled_moved_and_removed(browser: Browser, address: s
         page.mouse.down()
         page.mouse.move(box["x"] + 160, box["y"] + 300, steps=4)
         page.mouse.up()
-        after = situation(page, scene)["scene"]["points"][60]
+        after = situation(page, scene["points"])["scene"]["points"][60]
         assert after[0] > before[0]
         assert after[1] > before[1]
         page.keyboard.press("2")

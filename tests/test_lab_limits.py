@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cclp.lab.limits import MOST_AT_ONCE
+from cclp.server.limits import MOST_AT_ONCE
 from tests import children
 
 SERVER = """
 import sys, time
-from cclp.lab import limits, playground, server
+from cclp.lab import playground, server
+from cclp.server import limits
 limits.HEAD_SECONDS = limits.BODY_SECONDS = float(sys.argv[1])
 descend, pause = playground.descend, float(sys.argv[2])
 playground.descend = lambda *arguments: time.sleep(pause) or descend(*arguments)

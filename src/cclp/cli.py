@@ -12,6 +12,7 @@ import cclp
 from cclp.commands.compare import compare
 from cclp.commands.data import data
 from cclp.commands.lab import lab
+from cclp.commands.label import label
 from cclp.commands.output import echo
 from cclp.commands.reproduce import reproduce
 from cclp.commands.stop import Interrupted, interrupted_by
@@ -48,7 +49,7 @@ def command() -> None:
     """Few labels, many unlabeled samples: one accurate classifier."""
 
 
-for part in (train, compare, evaluate, predict, export, report, lab, reproduce, data):
+for part in (train, compare, evaluate, predict, export, report, lab, label, reproduce, data):
     command.add_command(part)
 
 

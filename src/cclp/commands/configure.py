@@ -49,13 +49,14 @@ def make_config(
     chain_steps: int | None = None,
     pseudo_label_features: Path | None = None,
     features: str | None = None,
+    labels_from: Path | None = None,
     weights: tuple[tuple[str, float], ...] = (),
     settings: tuple[tuple[str, str, Setting], ...] = (),
     **options: Any,
 ) -> Config:
     """A configuration from the options of ``cclp train``."""
     if num_labels is None:
-        num_labels = 100 if data in CATALOG else "all"
+        num_labels = 100 if data in CATALOG and labels_from is None else "all"
     if recipe is None and net is not None and is_user_code(net):
         recipe = "short"  # what "fast" does suits its own net
     if method == AUTO:
@@ -92,6 +93,7 @@ def make_config(
             data_dir=None if data_dir is None else str(data_dir.resolve()),
             verify=not no_verify,
             features=features,
+            labels_from=None if labels_from is None else str(labels_from.resolve()),
             pseudo_label_features=None
             if pseudo_label_features is None
             else str(pseudo_label_features.resolve()),

@@ -86,6 +86,12 @@ RESUME_TAKES = ("data_dir", "net", "method", "features", "devices", "pseudo_labe
 @keep_option
 @skip_bad_option
 @features_option
+@path_option(
+    "--labels-from",
+    "Labels of the training samples: labels.csv of cclp label, in which they are called by file or "
+    "row. What people have decided counts, and no label that the data have themselves.",
+    metavar="FILE",
+)
 @net_option
 @max_steps_option
 @click.option(
@@ -185,6 +191,7 @@ def train(
     cclp train photos/ --image-size 64
     cclp train photos/ --features timm:resnet18
     cclp train customers.csv --target churned
+    cclp train photos/ --labels-from photos.labels/labels.csv
 
     A run that was stopped or killed resumes with --resume as if nothing had happened.
     """

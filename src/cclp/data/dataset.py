@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -154,6 +155,7 @@ class Dataset:
         train_pictures, test_pictures: if samples are features of images, these, small:
             (N, 1 or 3, height, width) bytes.
         source: if samples are features, SHA-256 of what they were made of.
+        folder: that names of image files begin in.
     """
 
     name: str
@@ -169,6 +171,7 @@ class Dataset:
     train_pictures: NDArray[np.uint8] | None = None
     test_pictures: NDArray[np.uint8] | None = None
     source: str | None = None
+    folder: Path | None = None
 
     @property
     def num_classes(self) -> int:

@@ -41,6 +41,7 @@ def load(
     spec: InputSpec | None = None,
     fetch: bool = True,
     report: Reporter | None = None,
+    needs_labels: bool = True,
 ) -> Dataset:
     """Load data by name or path.
 
@@ -52,6 +53,7 @@ def load(
         spec: of a run, that own data are brought to; published data must have it.
         fetch: whether published data that are missing are fetched.
         report: shows what takes long.
+        needs_labels: whether own data without labels of two classes are refused.
 
     Raises:
         ValueError: for data that cannot be loaded, and options that do not fit them.
@@ -72,6 +74,7 @@ def load(
             features=features,
             spec=spec,
             report=report,
+            needs_labels=needs_labels,
         )
     refuse_options(
         {"image_size": image_size, "target": target, "skip_bad": skip_bad, "features": features}

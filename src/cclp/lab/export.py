@@ -14,6 +14,7 @@ from cclp.lab.scene import Scene, Settings, Start, begin, read_fields, read_obje
 from cclp.progress import Reporter
 from cclp.report.page import content_hash
 
+STYLES = ("base.css", "lab.css")
 MODULES = ("common.js", "picture.js", "chart.js", "still.js")
 DIGITS = 3  # of what is drawn, finer than a pixel
 SHOWN = ("posteriors", "forces", "losses", "landmarks", "accuracy", "regions")
@@ -35,10 +36,9 @@ def make_page(link: str | None = None, report: Reporter | None = None) -> str:
         "settings": scene.to_json()["settings"],
         "frames": _course(scene, report or Reporter()),
     }
-    page = files("cclp.lab") / "page"
-    style = (page / "lab.css").read_text("utf-8")
-    script = "".join(_plain((page / name).read_text("utf-8")) for name in MODULES)
-    return Template((page / "still.html").read_text("utf-8")).substitute(
+    style = "".join(_read(name) for name in STYLES)
+    script = "".join(_plain(_read(name)) for name in MODULES)
+    return Template(_read("still.html")).substitute(
         style=style,
         style_hash=content_hash(style),
         script=script,
@@ -77,6 +77,14 @@ def _course(scene: Scene, report: Reporter) -> list[dict[str, Any]]:
             scene = playground.descend(scene)
             advance(1)
     return found
+
+
+def _read(name: str) -> str:
+    """A part of the page, the lab's own or one that pages share."""
+    rooms = (files("cclp.lab"), files("cclp.server"))
+    return next(
+        file.read_text("utf-8") for room in rooms if (file := room / "page" / name).is_file()
+    )
 
 
 def _plain(module: str) -> str:

@@ -1,27 +1,20 @@
-"""The local server of the page. It is stateless: a request of the playground holds its whole scene.
+"""The server of the page. It is stateless: a request of the playground holds its whole scene."""
 
-The server listens on 127.0.0.1 alone and checks the headers Host and Origin: the page of another
-site cannot read from it, even through a DNS name that points to this machine (DNS rebinding).
-"""
-
-import socket
 from collections.abc import Callable
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from cclp.checks import check_integer
 from cclp.files import parse_json
 from cclp.lab import playground
-from cclp.lab.limits import MOST_CONNECTIONS, Compute, Connection, Slots, endpoint, read_body
 from cclp.lab.scene import (
     MOST_SKIPPED,
     Settings,
@@ -31,55 +24,14 @@ from cclp.lab.scene import (
     read_object,
     read_scene,
 )
+from cclp.server.limits import Compute, Slots, endpoint, read_body
+from cclp.server.local import SHARED, LocalOnly, file_routes, serve_app
 
 if TYPE_CHECKING:
     from cclp.lab.run import RunView
 
-HOST = "127.0.0.1"
 REQUEST = {"scene", "skip", "edges_of", "diagnose"}
-PAGE = Path(str(files("cclp.lab"))) / "page"
-HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'",
-    "cross-origin-resource-policy": "same-origin",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-store",
-}
-
-
-class LocalOnly:
-    """Refuses requests with another Host or Origin than this server's; adds security headers."""
-
-    def __init__(self, app: ASGIApp, port: int) -> None:
-        self.app = app
-        self.hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        headers = Request(scope).headers
-        origin = headers.get("origin")
-        if headers.get("host") not in self.hosts:
-            answer = PlainTextResponse("cclp lab answers on this machine only.\n", 421)
-            await answer(scope, receive, send)
-        elif origin is not None and origin.removeprefix("http://") not in self.hosts:
-            answer = PlainTextResponse("cclp lab answers its own page only.\n", 403)
-            await answer(scope, receive, send)
-        else:
-            await self.app(scope, receive, _with_headers(send))
-
-
-def _with_headers(send: Send) -> Send:
-    async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-            message = {**message, "headers": [*message["headers"], *added]}
-        await send(message)
-
-    return sent
+PAGE = Path(__file__).parent / "page"
 
 
 def begin_layout(content: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +56,7 @@ def make_frame(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_body(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """What :func:`cclp.lab.limits.endpoint` takes, for a function of a request's body."""
+    """What :func:`cclp.server.limits.endpoint` takes, for a function of a request's body."""
 
     async def prepare(request: Request) -> Compute:
         content = parse_json(await read_body(request))
@@ -159,28 +111,9 @@ def make_app(port: int, run: Path | None = None, data_dir: Path | None = None) -
         Route("/layout", endpoint(slots, _of_body(begin_layout)), methods=["POST"]),
         Route("/frame", endpoint(slots, _of_body(make_frame)), methods=["POST"]),
         *(_run_routes(view, slots) if view else []),
-        *(_file_route(file) for file in sorted(PAGE.iterdir()) if file.stem != "still"),
+        *file_routes(file for file in [*SHARED.iterdir(), *PAGE.iterdir()] if file.stem != "still"),
     ]
-    return LocalOnly(Starlette(routes=routes), port)
-
-
-def _file_route(file: Path) -> Route:
-    def served(request: Request) -> Response:
-        return FileResponse(file)
-
-    return Route(f"/{file.name}", served)
-
-
-class _Server(uvicorn.Server):
-    """Announces itself when it answers requests and handles signals, not before."""
-
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
-        super().__init__(config)
-        self.announce = announce
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.announce()
+    return LocalOnly(Starlette(routes=routes), port, "cclp lab")
 
 
 def serve(
@@ -199,18 +132,4 @@ def serve(
         ValueError: if ``run`` is not a run directory.
     """
     torch.set_num_threads(1)  # of matrices this small, more only get in each other's way
-    # asyncio sends at once (TCP_NODELAY) only where the protocol is named: else 40 ms a frame
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, port))
-        port = listener.getsockname()[1]
-        app = make_app(port, run, data_dir)
-        config = uvicorn.Config(
-            app,
-            http=Connection,
-            limit_concurrency=MOST_CONNECTIONS,
-            log_level="warning",
-            timeout_graceful_shutdown=1,
-            server_header=False,
-        )
-        _Server(config, lambda: announce(f"http://{HOST}:{port}/")).run(sockets=[listener])
+    serve_app(partial(make_app, run=run, data_dir=data_dir), port, announce)

@@ -9,6 +9,7 @@ from cclp.data.dataset import Dataset, InputSpec
 from cclp.data.load import load
 from cclp.data.published.catalog import CATALOG
 from cclp.data.splits import Split, make_split
+from cclp.data.user.label_file import with_label_file
 from cclp.data.weights import label_weights
 from cclp.progress import Reporter
 from cclp.training.config import Config
@@ -59,7 +60,10 @@ def load_data(
         spec=spec,
         fetch=fingerprint is None,  # a run that is read never uses the network
         report=report,
+        needs_labels=config.labels_from is None,
     )
+    if config.labels_from is not None:
+        data = with_label_file(data, Path(config.labels_from))
     if fingerprint is not None and data.fingerprint != fingerprint:
         raise ValueError(
             f"{config.data} has changed since the run began: its SHA-256 is "

@@ -69,6 +69,7 @@ def confirm_data(out: Path, config: Config, data_dir: Path | None) -> None:
         ValueError: if the run is not the user's own, and no place is named.
     """
     _confirm(out, {"--data-dir": (_data_place(config), data_dir)})
+    _confirm_labels(out, config)
 
 
 def confirm_features(out: Path, spec: InputSpec, given: str | None) -> None:
@@ -103,6 +104,7 @@ def confirm_training(
         raise ValueError(f"--devices {devices} is not possible: this run has {config.devices}")
     if rank() > 0:  # process 0 decides
         return
+    _confirm_labels(out, config)
     several = config.devices > 1 and launched_world_size() is None
     _confirm(
         out,
@@ -112,6 +114,14 @@ def confirm_training(
             "--pseudo-label-features": (config.pseudo_label_features, pseudo_label_features),
         },
     )
+
+
+def _confirm_labels(out: Path, config: Config) -> None:
+    if config.labels_from is not None and not is_own(out):
+        raise ValueError(
+            f"{out} was not made by you here, or was changed: its labels are in "
+            f"{config.labels_from}, outside its directory, which is not read"
+        )
 
 
 def _data_place(config: Config) -> str | None:

@@ -8,6 +8,7 @@ prepare_threads()  # before torch is loaded
 survive_forks()
 
 from cclp.sklearn.classifier import CCLPClassifier  # noqa: E402
+from cclp.sklearn.label_file import labels_from  # noqa: E402
 from cclp.sklearn.propagation import GraphLabelPropagation  # noqa: E402
 
-__all__ = ["CCLPClassifier", "GraphLabelPropagation"]
+__all__ = ["CCLPClassifier", "GraphLabelPropagation", "labels_from"]

@@ -19,8 +19,8 @@ LARGEST_IMAGE = 1024
 LABELED_BATCH = 200
 _TYPES = {  # of what no other check looks at
     "data": str, "recipe": Recipe, "method": str, "data_dir": str | None, "target": str | None,
-    "pseudo_label_features": str | None, "features": str | None, "verify": bool, "skip_bad": bool,
-    "tensorboard": bool,
+    "pseudo_label_features": str | None, "features": str | None, "labels_from": str | None,
+    "verify": bool, "skip_bad": bool, "tensorboard": bool,
 }  # fmt: skip
 _MAY_BE_NONE = ("num_labels", "held_out", "image_size", "labeled_batch", "evaluate_every")
 
@@ -50,6 +50,8 @@ class Config:
         pseudo_label_features: file of features for the nearest-neighbour graph of
             graph_pseudo_label, instead of the inputs: an .npy array with a row for each training
             sample.
+        labels_from: file of ``cclp label`` with the labels of the training set; those of the data
+            do not count then.
         skip_bad: whether to leave out images of an own folder that cannot be read.
         features: by what own images, arrays or texts become vectors, see
             :mod:`cclp.data.user.features`.
@@ -85,6 +87,7 @@ class Config:
     pseudo_label_features: str | None = None
     skip_bad: bool = False
     features: str | None = None
+    labels_from: str | None = None
     held_out: int | None = None
     labeled_batch: int | None = LABELED_BATCH
     precision: Precision = "auto"

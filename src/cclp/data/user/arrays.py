@@ -66,6 +66,26 @@ class ArrayReader:
         data = self._load(path, spec.before_features if spec else None, report)
         return data if extractor is None else _with_features(data, path, spec, extractor, report)
 
+    def load_unlabeled(
+        self,
+        path: Path,
+        target: str | None,
+        report: Reporter,
+        drop: Collection[str] = (),
+        keep: Collection[str] = (),
+        extractor: Extractor | None = None,
+    ) -> Dataset:
+        arrays = (self.read_unlabeled or self.read)(path)
+        name = _find_inputs(arrays)
+        if name is None:
+            raise ValueError(f"{path} must hold X, but holds {_names(arrays)}")
+        means = _means(arrays[name], name, path, report)
+        x = _check_inputs(arrays[name], name, path, None, means)
+        spec = InputSpec((), x.shape[1:], 255 if x.dtype == np.uint8 else None, means=means)
+        none = np.empty(0, np.int64)
+        data = Dataset(path.stem, spec, x, np.full(len(x), -1), x[:0], none)
+        return data if extractor is None else _with_features(data, path, None, extractor, report)
+
     def _load(self, path: Path, spec: InputSpec | None, report: Reporter) -> Dataset:
         arrays = self.read(path)
         pair = _find_pair(arrays, _PAIRS, path)

@@ -66,7 +66,7 @@ class LeftOut(Exception):  # noqa: N818 - no error: it says why
 
 def fit_columns(
     table: Table,
-    target: str,
+    target: str | None,
     drop: Collection[str] = (),
     keep: Collection[str] = (),
     embedding: int | None = None,
@@ -75,7 +75,7 @@ def fit_columns(
 
     Args:
         table: of the training rows.
-        target: the column of classes.
+        target: the column of classes; None: there is none.
         drop: columns to leave out.
         keep: columns to use although they look like identifiers.
         embedding: features that a model makes of a text; None: texts become TF-IDF.
@@ -97,16 +97,20 @@ def fit_columns(
         except LeftOut as why:
             left_out[name] = str(why)
     if not columns:
+        beside = "" if target is None else f" beside the target {target!r}"
         reasons = some_names([f"{name!r}: {why}" for name, why in left_out.items()], "; ")
         raise ValueError(
-            f"{table.path} has no column to learn from beside the target {target!r}"
-            f"{', but ' if reasons else ''}{reasons}"
+            f"{table.path} has no column to learn from{beside}{', but ' if reasons else ''}"
+            f"{reasons}"
         )
     return said._replace(columns=tuple(columns))
 
 
-def _check_names(table: Table, target: str, drop: Collection[str], keep: Collection[str]) -> None:
-    for option, names in (("--target", [target]), ("--drop", drop), ("--keep", keep)):
+def _check_names(
+    table: Table, target: str | None, drop: Collection[str], keep: Collection[str]
+) -> None:
+    targets = [] if target is None else [target]
+    for option, names in (("--target", targets), ("--drop", drop), ("--keep", keep)):
         for name in names:
             if name not in table.header:
                 raise ValueError(

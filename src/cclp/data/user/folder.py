@@ -13,7 +13,13 @@ from cclp.data.user.feature_cache import features_of_images
 from cclp.data.user.features import Extractor, Features
 from cclp.data.user.image_cache import cached_survey, decoded_map
 from cclp.data.user.images import Shape, decode_all, find_images, list_bad, refuse_bad
-from cclp.data.user.layout import Layout, find_layout, say_strays, without_strays
+from cclp.data.user.layout import (
+    Layout,
+    find_layout,
+    say_strays,
+    without_labels,
+    without_strays,
+)
 from cclp.progress import Reporter
 
 
@@ -26,6 +32,7 @@ def load_folder(
     spec: InputSpec | None,
     report: Reporter,
     extractor: Extractor | None = None,
+    unlabeled: bool = False,
 ) -> Dataset:
     """Load a folder or an archive of images.
 
@@ -37,12 +44,17 @@ def load_folder(
         spec: of a run, that the images are brought to; None: it is found from the images.
         report: shows the progress, and says what was found by which rule.
         extractor: makes features of the images; it says in which size they are read.
+        unlabeled: whether all images are taken without looking for labels.
 
     Raises:
         ValueError: for folders and images that are not as they should be, naming them.
     """
     packed = is_archive(path)
-    layout = find_layout(unpacked(path, report) if packed else path, path, spec, target, report)
+    folder = unpacked(path, report) if packed else path
+    if unlabeled:
+        layout = without_labels(folder, path, report)
+    else:
+        layout = find_layout(folder, path, spec, target, report)
     spec = spec or _find_spec(path, layout, image_size, report, extractor)
     shape, white = _pixels(spec.before_features, path)
     files = [*layout.train, *layout.test]
@@ -82,6 +94,7 @@ def load_folder(
         train_pictures=None if pictures is None else pictures[:split],
         test_pictures=None if pictures is None else pictures[split:],
         source=source,
+        folder=layout.root,
     )
 
 

@@ -193,6 +193,25 @@ def decode(path: Path, shape: Shape, white: int = 255, pixel_range: Range | None
     return np.ascontiguousarray(scaled, np.uint8)
 
 
+def thumbnail(path: Path, size: int, pixel_range: Range | None = None) -> Image.Image:
+    """An image file as people see it, upright, of at most so many pixels a side.
+
+    Args:
+        path: the file.
+        size: of its longer side; smaller ones stay as they are.
+        pixel_range: of images of more than eight bits, as in :func:`decode`.
+
+    Raises:
+        Exception: of many kinds, if the file cannot be read.
+    """
+    with _pixels(path, (3, size, size)) as found:
+        if not isinstance(found, Image.Image):
+            found = Image.fromarray(to_bytes(found, pixel_range))
+        image = found.convert("L" if found.mode in _GREY else "RGB")
+        image.thumbnail((size, size))
+        return image
+
+
 @contextmanager
 def _pixels(path: Path, shape: Shape) -> Iterator[Image.Image | Pixels]:
     """An upright image of eight bits without transparency; pixels if they have more bits.

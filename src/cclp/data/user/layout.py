@@ -101,6 +101,24 @@ def find_layout(
     return layout
 
 
+def without_labels(folder: Path, path: Path, report: Reporter) -> Layout:
+    """All images of a folder, none of them labeled.
+
+    Args:
+        folder: to look at.
+        path: what the user calls it.
+        report: is told of files that are left out.
+
+    Raises:
+        ValueError: if it holds no image.
+    """
+    images, strays = without_strays(find_images(folder))
+    if not images:
+        raise ValueError(f"{path} must hold images, but holds none")
+    say_strays(strays, report)
+    return Layout(folder, (), dict.fromkeys(images, -1), {})
+
+
 def without_strays(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Files that look like images, and the others."""
     images = [file for file in files if looks_like_image(file)]

@@ -49,6 +49,17 @@ class Reader(Protocol):
     ) -> Dataset:
         """Samples and labels, in the spec of a run if one is given; features of them."""
 
+    def load_unlabeled(
+        self,
+        path: Path,
+        target: str | None,
+        report: Reporter,
+        drop: Collection[str] = (),
+        keep: Collection[str] = (),
+        extractor: Extractor | None = None,
+    ) -> Dataset:
+        """Samples alone, as the first data of a training; the target is left out."""
+
     def read_inputs(
         self, path: Path, spec: InputSpec, report: Reporter, extractor: Extractor | None = None
     ) -> NDArray[Any]:
@@ -109,6 +120,7 @@ def load_user_data(
     features: str | None = None,
     spec: InputSpec | None = None,
     report: Reporter | None = None,
+    needs_labels: bool = True,
 ) -> Dataset:
     """Load a user's own data.
 
@@ -125,6 +137,8 @@ def load_user_data(
             :mod:`cclp.data.user.features`; of a run, its own features named again.
         spec: of a run, that the data are brought to; None: it is found from the data.
         report: shows the progress.
+        needs_labels: whether data without labels of two classes are refused; else no sample of
+            them is labeled.
 
     Raises:
         ValueError: for data that are not as they should be, and options that do not fit them.
@@ -146,17 +160,31 @@ def load_user_data(
             f"is for {tables} files, {path} is none",
         )
     extractor = extractor_for(features, spec, image_size, report)
-    if reader is not None:
-        return reader.load(path, target, spec, report, drop, keep, extractor)
-    return load_folder(
-        path,
-        image_size=IMAGE_SIZE if image_size is None else image_size,
-        skip_bad=skip_bad,
-        target=target,
-        spec=spec,
-        report=report,
-        extractor=extractor,
-    )
+
+    def load(unlabeled: bool) -> Dataset:
+        if reader is not None and unlabeled:
+            return reader.load_unlabeled(path, target, report, drop, keep, extractor)
+        if reader is not None:
+            return reader.load(path, target, spec, report, drop, keep, extractor)
+        return load_folder(
+            path,
+            image_size=IMAGE_SIZE if image_size is None else image_size,
+            skip_bad=skip_bad,
+            target=target,
+            spec=spec,
+            report=report,
+            extractor=extractor,
+            unlabeled=unlabeled,
+        )
+
+    try:
+        return load(unlabeled=False)
+    except ValueError as error:
+        if needs_labels:
+            raise
+        found = load(unlabeled=True)  # if it is not about the labels, this will fail too
+        report.info(f"No label is taken from {path}: {error}")
+        return found
 
 
 def read_samples(

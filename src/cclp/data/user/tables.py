@@ -68,24 +68,26 @@ class TableReader:
         except ValueError as error:
             raise ValueError(f"{error}{f' ({said}: rename a class)' if said else ''}") from None
         if spec is None:
-            made = None if extractor is None else extractor.fit(None, None)
-            fitted = fit_columns(table, target, drop, keep, made.width if made else None)
-            columns = fitted.columns
-            if made is not None and not any(isinstance(c, EmbeddingColumn) for c in columns):
-                raise ValueError(f"features {made.name!r}: {path} has no column of free text")
-            embedding = _embedding(extractor, made)
-            x = encode(table, columns, report, fitted.values, embedding)
-            spec = InputSpec(classes, x.shape[1:], None, columns, target, features=made)
             known = f"{np.count_nonzero(y >= 0)} labels in {target!r}{': ' if said else ''}{said}"
-            report.info("\n  ".join([*_summary(table, fitted, x.shape[1]), known]))
+            x, spec = _fit(table, target, classes, drop, keep, extractor, report, known)
         else:
             columns, embedding = _columns(spec, path), _embedding(extractor, spec.features)
             x = encode(table, columns, report, embedding=embedding)
-        texts = [table.column(column.name) for column in columns]
-        names = [f"line {line}" for line in table.lines]
-        name = Path(path.name.removesuffix(".gz")).stem
-        source = None if extractor is None else digest_of_texts(texts)
-        return Dataset(name, spec, x, y, x[:0], y[:0], train_names=names, source=source)
+        return _dataset(path, table, spec, x, y, extractor)
+
+    def load_unlabeled(
+        self,
+        path: Path,
+        target: str | None,
+        report: Reporter,
+        drop: Collection[str] = (),
+        keep: Collection[str] = (),
+        extractor: Extractor | None = None,
+    ) -> Dataset:
+        table = self._read(path, report)
+        x, spec = _fit(table, target, (), drop, keep, extractor, report)
+        y = np.full(len(x), -1)
+        return _dataset(path, table, spec, x, y, extractor)
 
     def read_inputs(
         self, path: Path, spec: InputSpec, report: Reporter, extractor: Extractor | None = None
@@ -98,6 +100,42 @@ class TableReader:
         if table.warning:
             report.warn(f"{path.name}: {table.warning}")
         return table
+
+
+def _fit(
+    table: Table,
+    target: str | None,
+    classes: tuple[str, ...],
+    drop: Collection[str],
+    keep: Collection[str],
+    extractor: Extractor | None,
+    report: Reporter,
+    *lines: str,
+) -> tuple[NDArray[np.float32], InputSpec]:
+    """Rows as vectors by columns that are found now; a summary, and these lines, are reported."""
+    made = None if extractor is None else extractor.fit(None, None)
+    fitted = fit_columns(table, target, drop, keep, made.width if made else None)
+    columns = fitted.columns
+    if made is not None and not any(isinstance(c, EmbeddingColumn) for c in columns):
+        raise ValueError(f"features {made.name!r}: {table.path} has no column of free text")
+    x = encode(table, columns, report, fitted.values, _embedding(extractor, made))
+    report.info("\n  ".join([*_summary(table, fitted, x.shape[1]), *lines]))
+    return x, InputSpec(classes, x.shape[1:], None, columns, target, features=made)
+
+
+def _dataset(
+    path: Path,
+    table: Table,
+    spec: InputSpec,
+    x: NDArray[np.float32],
+    y: NDArray[np.int64],
+    extractor: Extractor | None,
+) -> Dataset:
+    texts = [table.column(column.name) for column in spec.columns or ()]
+    names = [f"line {line}" for line in table.lines]
+    name = Path(path.name.removesuffix(".gz")).stem
+    source = None if extractor is None else digest_of_texts(texts)
+    return Dataset(name, spec, x, y, x[:0], y[:0], train_names=names, source=source)
 
 
 def _ask_for_target(table: Table) -> str:

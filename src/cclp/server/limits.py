@@ -1,4 +1,4 @@
-"""What the server does not take on: more frames at once than it can make, clients that are slow."""
+"""What a server does not take on: more at once than it can answer, clients that are slow."""
 
 import asyncio
 from asyncio import TimerHandle, Transport
@@ -11,9 +11,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST_AT_ONCE = 8  # frames; a page asks for one after the other
+MOST_AT_ONCE = 8  # answers
 MOST_CONNECTIONS = 128
-LARGEST_BODY = 200_000  # bytes; 500 points are a tenth of it
+LARGEST_BODY = 200_000  # bytes; 500 points of the lab are a tenth of it
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 10.0
 
@@ -48,7 +48,7 @@ class Slots:
             self.left += 1
 
 
-Compute = Callable[[], dict[str, Any]]
+Compute = Callable[[], dict[str, Any] | list[Any] | Response]
 
 
 def endpoint(
@@ -67,7 +67,8 @@ def endpoint(
         try:
             compute = await prepare(request)
             with slots.taken():
-                return JSONResponse(await run_in_threadpool(compute))
+                found = await run_in_threadpool(compute)
+            return found if isinstance(found, Response) else JSONResponse(found)
         except Busy:
             return JSONResponse({"error": "busy: try again"}, 503, {"retry-after": "1"})
         except TimeoutError:
@@ -80,8 +81,12 @@ def endpoint(
     return answer
 
 
-async def read_body(request: Request) -> bytes:
+async def read_body(request: Request, most: int = LARGEST_BODY) -> bytes:
     """The body of a request.
+
+    Args:
+        request: of a client.
+        most: bytes that it may have.
 
     Raises:
         ValueError: if it is too large.
@@ -92,8 +97,8 @@ async def read_body(request: Request) -> bytes:
     async with asyncio.timeout(BODY_SECONDS):
         async for part in request.stream():
             body += part
-            if len(body) > LARGEST_BODY:
-                raise ValueError(f"a request must be at most {LARGEST_BODY} bytes")
+            if len(body) > most:
+                raise ValueError(f"a request must be at most {most} bytes")
     return bytes(body)
 
 

@@ -2,6 +2,19 @@
 
 export const byId = (id) => document.getElementById(id);
 
+// No answer came.
+export class Lost extends Error {}
+
+// An answer that is not the one that was asked for.
+export class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+const command = () => document.title.split(":")[0];
+
 export async function ask(path, body, tries = 20) {
   const options = body && {
     method: "POST",
@@ -12,14 +25,14 @@ export async function ask(path, body, tries = 20) {
   try {
     answer = await fetch(path, options);
   } catch {
-    throw new Error("The server is gone: start cclp lab again.");
+    throw new Lost(`The server is gone: start ${command()} again.`);
   }
   if (answer.status === 503 && tries > 0) {
     await new Promise((resolve) => setTimeout(resolve, 300));
     return ask(path, body, tries - 1);
   }
-  const content = await answer.json();
-  if (!answer.ok) throw new Error(content.error);
+  const content = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Refused(answer.status, content.error ?? `${command()} has failed: its terminal says why.`);
   return content;
 }
 
@@ -39,7 +52,7 @@ function readColours() {
   const style = getComputedStyle(document.documentElement);
   const names = ["card", "ink", "soft", "line", "open", "edge", "accent", "supervised", "cclp", "entropy"];
   for (const name of names) colours[name] = style.getPropertyValue(`--${name}`).trim();
-  colours.classes = [0, 1, 2, 3].map((c) => style.getPropertyValue(`--class-${c}`).trim());
+  colours.classes = Array.from({ length: 10 }, (_, c) => style.getPropertyValue(`--class-${c}`).trim());
   colours.rgb = { open: rgb(colours.open), classes: colours.classes.map(rgb) };
 }
 

@@ -1,0 +1,362 @@
+"""What people have decided: classes, labels, and the way back to every earlier state."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclp.checks import check_integer
+from cclp.data.user.label_file import DECIDED, Decided
+from cclp.labelling.journal import FORMAT, Journal
+
+UNLABELED, NOT_SURE, NONE = -1, -2, -3
+WORDS = {"not_sure": NOT_SURE, "none": NONE}
+MOST_CLASSES = 250  # a class is a byte for the page, and some bytes have other meanings
+LONGEST_NAME = 200
+
+Entry = dict[str, Any]
+Value = int | Literal["not_sure", "none"] | None
+
+
+class Stale(ValueError):  # noqa: N818 - it says what is the matter
+    """A change to a version that is not the latest: another tab was faster."""
+
+
+class Change(NamedTuple):
+    """What a change did to samples: which, and their values and deciders before and after."""
+
+    samples: NDArray[np.int64]
+    before: NDArray[np.int16]
+    after: NDArray[np.int16]
+
+
+class _Step(NamedTuple):
+    """A change that can be taken back, and the classes of its labels, if it is about labels."""
+
+    forth: Callable[[], Change]
+    back: Callable[[], Change]
+    classes: frozenset[int] = frozenset()
+
+
+class Decisions:
+    """Classes and labels, each change on the disk before it is made.
+
+    Args:
+        journal: that is read and continued.
+        keys: what samples are called in it.
+        fingerprint: of the data, where rows have no names.
+
+    Raises:
+        ValueError: if the journal is of other data.
+
+    Attributes:
+        version: counts the changes, and undone ones.
+        names: of the classes that there are, by id, in the order of the page.
+        values: of each sample: id of its class, or one of ``UNLABELED``, ``NOT_SURE``, ``NONE``.
+        who: decided about each sample, an index of ``DECIDED``.
+        lost: decisions about samples that are not there any more; they stay in the journal.
+    """
+
+    def __init__(self, journal: Journal, keys: Sequence[str], fingerprint: str) -> None:
+        self.journal, self.keys = journal, keys
+        self.names: dict[int, str] = {}
+        self.values = np.full(len(keys), UNLABELED, np.int16)
+        self.who = np.zeros(len(keys), np.uint8)
+        self.version, self.lost, self._next = 0, 0, 0
+        self._imported, self._brought = 0, set[int]()  # labels from elsewhere, and their classes
+        self._done: list[_Step] = []
+        self._undone: list[_Step] = []
+        self._place = {key: place for place, key in enumerate(keys)}
+        self.is_new = not journal.entries
+        if self.is_new:
+            about = {"format": FORMAT, "total": len(keys), "fingerprint": fingerprint}
+            journal.append({"do": "begin", **about})
+        else:
+            self._check(journal.entries[0], fingerprint)
+        for number, entry in enumerate(journal.entries[1:]):
+            try:
+                self._apply(entry)
+            except (KeyError, TypeError, ValueError, IndexError) as error:
+                raise ValueError(f"{journal.path}, line {number + 2}: {error!r}") from None
+            self.version += 1
+
+    def _check(self, begin: Entry, fingerprint: str) -> None:
+        if begin.get("format") != FORMAT:
+            raise ValueError(f"{self.journal.path} was made by another version of cclp label")
+        if begin.get("fingerprint") != fingerprint:
+            raise ValueError(
+                f"{self.journal.path} holds decisions about other data: rows were added, removed "
+                "or changed. Name another folder for these"
+            )
+
+    # -- what may be asked -----------------------------------------------------------------------
+
+    @property
+    def can_undo(self) -> bool:
+        return bool(self._done)
+
+    @property
+    def can_redo(self) -> bool:
+        return bool(self._undone)
+
+    @property
+    def labeled(self) -> NDArray[np.int64]:
+        """Samples that have a class."""
+        return np.flatnonzero(self.values >= 0)
+
+    @property
+    def news(self) -> list[bool]:
+        """Whether each answer, in their order, was of a class that had no label before."""
+        found, known = [False] * min(self._imported, MOST_CLASSES), set(self._brought)
+        for step in self._done:
+            if step.classes:
+                found.append(not step.classes <= known)
+                known |= step.classes
+        return found
+
+    def id_of(self, name: str) -> int | None:
+        """The class of this name."""
+        return next((number for number, known in self.names.items() if known == name), None)
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def decide(
+        self,
+        version: int,
+        labels: Sequence[tuple[int, Value]],
+        who: str | None = None,
+        expected: Sequence[float | None] | None = None,
+    ) -> Change:
+        """Labels of samples; of a sample that is named twice, the last counts.
+
+        Args:
+            version: that the page has seen.
+            labels: samples, and the id of a class, "not_sure", "none", or None to take it back.
+            who: of ``DECIDED``; None: a person for one sample, a page for several.
+            expected: number of labels and error before, for the history.
+
+        Raises:
+            Stale: if another change came first.
+            ValueError: for samples and classes that there are not.
+        """
+        self._check_version(version)
+        pairs = {}
+        for sample, value in labels:
+            check_integer("sample", sample, least=0)
+            if sample >= len(self.keys):
+                raise ValueError(f"sample must be below {len(self.keys)}, got {sample}")
+            self._code(value)
+            pairs[self.keys[sample]] = value
+        if not pairs:
+            raise ValueError("decisions must name a sample or more, got none")
+        who = who or ("person" if len(pairs) == 1 else "page")
+        entry: Entry = {"do": "label", "labels": list(pairs.items()), "who": who}
+        return self._take(entry if expected is None else {**entry, "expected": list(expected)})
+
+    def add_class(self, version: int, name: str) -> Change:
+        """A new class."""
+        self._check_version(version)
+        return self._take({"do": "add", "class": self._next, "name": self._new_name(name)})
+
+    def rename_class(self, version: int, number: int, name: str) -> Change:
+        """Another name for a class."""
+        self._check_version(version)
+        self._check_class(number)
+        if self.names[number] == name.strip():
+            raise ValueError(f"class {name.strip()!r} has this name already")
+        return self._take({"do": "rename", "class": number, "name": self._new_name(name)})
+
+    def merge_classes(self, version: int, source: int, into: int) -> Change:
+        """All samples of one class are of another."""
+        self._check_version(version)
+        self._check_class(source)
+        self._check_class(into)
+        if source == into:
+            raise ValueError(f"a class must be merged into another one, got {source} twice")
+        return self._take({"do": "merge", "class": source, "into": into})
+
+    def undo(self, version: int) -> Change:
+        """The state before the last change."""
+        self._check_version(version)
+        if not self._done:
+            raise ValueError("there is nothing to undo")
+        return self._take({"do": "undo"})
+
+    def redo(self, version: int) -> Change:
+        """The change that was undone last."""
+        self._check_version(version)
+        if not self._undone:
+            raise ValueError("there is nothing to redo")
+        return self._take({"do": "redo"})
+
+    def bring_in(self, rows: Sequence[Decided]) -> Change | None:
+        """Labels from elsewhere, of samples that nobody has decided about; not to be undone."""
+        new = [
+            (row.sample, row.name or "", row.who)
+            for row in rows
+            if row.sample in self._place and self.values[self._place[row.sample]] == UNLABELED
+        ]
+        new = [row for row in new if row[1] or row[2] == "person"]
+        unknown = sorted({name for _, name, _ in new if name and self.id_of(name) is None})
+        if len(self.names) + len(unknown) > MOST_CLASSES:
+            raise ValueError(f"at most {MOST_CLASSES} classes can be labeled, got {len(unknown)}")
+        return self._take({"do": "import", "labels": new}) if new else None
+
+    # -- how they are made -----------------------------------------------------------------------
+
+    def _take(self, entry: Entry) -> Change:
+        """Write a change, then make it: a full disk refuses it, and nothing has happened."""
+        self.journal.append(entry)
+        self.version += 1
+        return self._apply(entry)
+
+    def _apply(self, entry: Entry) -> Change:
+        do = entry["do"]
+        if do == "undo":
+            step = self._done.pop()
+            self._undone.append(step)
+            return step.back()
+        if do == "redo":
+            step = self._undone.pop()
+            self._done.append(step)
+            return step.forth()
+        if do == "import":
+            return self._import(entry["labels"])
+        step = {
+            "label": self._labeling, "add": self._adding, "rename": self._renaming,
+            "merge": self._merging,
+        }[do](entry)  # fmt: skip
+        self._done.append(step)
+        self._undone.clear()
+        return step.forth()
+
+    def _labeling(self, entry: Entry) -> _Step:
+        pairs = [(self._place.get(key), self._code(value)) for key, value in entry["labels"]]
+        known = [(place, value) for place, value in pairs if place is not None]
+        self.lost += len(pairs) - len(known)
+        samples = np.array([place for place, _ in known], np.int64)
+        values = np.array([value for _, value in known], np.int16)
+        return self._setting(samples, values, DECIDED.index(entry["who"]))
+
+    def _setting(self, samples: NDArray[np.int64], values: NDArray[np.int16], who: int) -> _Step:
+        before, who_before = self.values[samples].copy(), self.who[samples].copy()
+
+        def forth() -> Change:
+            self.values[samples], self.who[samples] = values, who
+            return Change(samples, before, values)
+
+        def back() -> Change:
+            self.values[samples], self.who[samples] = before, who_before
+            return Change(samples, values, before)
+
+        return _Step(forth, back, frozenset(values[values >= 0].tolist()))
+
+    def _adding(self, entry: Entry) -> _Step:
+        number, name = int(entry["class"]), str(entry["name"])
+        self._next = max(self._next, number + 1)
+
+        def forth() -> Change:
+            self.names[number] = name
+            return _nothing()
+
+        def back() -> Change:
+            del self.names[number]
+            return _nothing()
+
+        return _Step(forth, back)
+
+    def _renaming(self, entry: Entry) -> _Step:
+        number, name = int(entry["class"]), str(entry["name"])
+        before = self.names[number]
+
+        def named(it: str) -> Callable[[], Change]:
+            def act() -> Change:
+                self.names[number] = it
+                return _nothing()
+
+            return act
+
+        return _Step(named(name), named(before))
+
+    def _merging(self, entry: Entry) -> _Step:
+        source, into = int(entry["class"]), int(entry["into"])
+        names = dict(self.names)
+        moved = np.flatnonzero(self.values == source)
+        before = self.values[moved]
+        after = np.full(len(moved), into, np.int16)
+
+        def forth() -> Change:
+            del self.names[source]
+            self.values[moved] = into
+            return Change(moved, before, after)
+
+        def back() -> Change:
+            self.names = dict(names)
+            self.values[moved] = source
+            return Change(moved, after, before)
+
+        return _Step(forth, back)
+
+    def _import(self, rows: Sequence[Sequence[str]]) -> Change:
+        names = {name for _, name, _ in rows if name}
+        numbers = all(name.isdecimal() for name in names)
+        for name in sorted(names, key=lambda name: (int(name) if numbers else 0, name)):
+            if self.id_of(name) is None:
+                self.names[self._next] = name
+                self._next += 1
+        codes = {name: number for number, name in self.names.items()} | {"": NOT_SURE}
+        known = [(self._place[key], codes[name], who) for key, name, who in rows
+                 if key in self._place]  # fmt: skip
+        self.lost += len(rows) - len(known)
+        samples = np.array([place for place, _, _ in known], np.int64)
+        after = np.array([code for _, code, _ in known], np.int16)
+        before = self.values[samples]
+        self.values[samples] = after
+        self._imported += len(samples)
+        self._brought |= set(after[after >= 0].tolist())
+        self.who[samples] = [DECIDED.index(who) for _, _, who in known]
+        return Change(samples, before, after)
+
+    # -- what is checked -------------------------------------------------------------------------
+
+    def _check_version(self, version: int) -> None:
+        check_integer("version", version, least=0)
+        if version != self.version:
+            raise Stale(
+                f"version {version} is not the latest, {self.version}: another tab has changed it"
+            )
+
+    def _check_class(self, number: object) -> None:
+        if not isinstance(number, int) or isinstance(number, bool) or number not in self.names:
+            raise ValueError(f"class must be one of {', '.join(map(str, self.names))}, "
+                             f"got {number!r}")  # fmt: skip
+
+    def _code(self, value: Value) -> int:
+        if value is None:
+            return UNLABELED
+        if isinstance(value, str):
+            if value not in WORDS:
+                raise ValueError(f"class must be an id, {', '.join(WORDS)} or null, got {value!r}")
+            return WORDS[value]
+        self._check_class(value)
+        return value
+
+    def _new_name(self, name: object) -> str:
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a string, got {type(name).__name__}")
+        name = " ".join(name.split())
+        if not name or len(name) > LONGEST_NAME or not name.isprintable():
+            raise ValueError(
+                f"name must be 1 to {LONGEST_NAME} characters that can be seen, got {name[:40]!r}"
+            )
+        if self.id_of(name) is not None:
+            raise ValueError(f"there is a class {name!r} already: merge the two instead")
+        if self._next >= MOST_CLASSES:
+            raise ValueError(f"there can be at most {MOST_CLASSES} classes")
+        return name
+
+
+def _nothing() -> Change:
+    none = np.empty(0, np.int64)
+    return Change(none, none.astype(np.int16), none.astype(np.int16))

@@ -1,0 +1,195 @@
+"""What follows from the labels: beliefs about all samples, the next questions, the error."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclp.labelling.atlas import ALIKE, Atlas
+from cclp.labelling.beliefs import Beliefs, Tested, graph_beliefs
+from cclp.labelling.decisions import UNLABELED, Change
+from cclp.labelling.expected import Expected, expect_error
+from cclp.labelling.live import LiveGraph
+from cclp.labelling.queries import Influence, uncertainty
+from cclp.labelling.refinement import Correction, Task, corrected
+from cclp.pseudo_labels.solvers import random_walk
+
+_TESTED_AT_FIRST = 100  # labels that came with the data: each costs a solve
+_TESTED_OF_MANY = 16  # labels that were given at once, or faster than they are propagated
+_OPEN_WEIGHT = 0.05  # of samples that are believed of a class but far from its labels
+
+
+@dataclass(frozen=True)
+class Network:
+    """Predictions of a trained network.
+
+    Attributes:
+        classes: ids, sorted.
+        probabilities: of them, for each node, (n, C).
+        seen: whether each sample was labeled when it was trained, (N,).
+    """
+
+    classes: tuple[int, ...]
+    probabilities: NDArray[np.float64]
+    seen: NDArray[np.bool_]
+
+    def beliefs(
+        self,
+        values: NDArray[np.int16],
+        place: NDArray[np.intp],
+        graph: Beliefs,
+        influence: Influence,
+    ) -> Beliefs:
+        """As those of the graph; the labels given since are what it is tested on."""
+        tested = np.flatnonzero(~self.seen & np.isin(values, self.classes))
+        columns = np.searchsorted(self.classes, values[tested])
+        openness = influence.openness_without(place[tested])
+        found = Tested(tested, columns, self.probabilities[place[tested]], openness)
+        return Beliefs(self.classes, self.probabilities, found, graph.shares, graph.left_out)
+
+
+class Engine:
+    """Labels of samples on their graph, and what follows from them.
+
+    Args:
+        atlas: the graph.
+        values, news: of the samples, see :class:`cclp.labelling.decisions.Decisions`.
+
+    Attributes:
+        beliefs: about all nodes.
+        expected: error of the beliefs about unlabeled samples.
+    """
+
+    def __init__(self, atlas: Atlas, values: NDArray[np.int16], news: Sequence[bool] = ()) -> None:
+        self.atlas = atlas
+        self.network: Network | None = None
+        self.correction: Correction | None = None
+        self._walk = random_walk(atlas.W)
+        self.live = LiveGraph(atlas.W, atlas.place)
+        self.influence = Influence(atlas.values, atlas.vectors, atlas.members)
+        given = np.flatnonzero(values != UNLABELED)
+        labeled = np.random.default_rng(0).permutation(given[values[given] >= 0])
+        if len(labeled) > 1:
+            self.live.find_own(atlas.place[labeled[:_TESTED_AT_FIRST]])
+        before = np.full(len(given), UNLABELED, np.int16)
+        self.update(Change(given, before, values[given]), values, news)
+
+    def update(self, change: Change, values: NDArray[np.int16], news: Sequence[bool]) -> None:
+        """Take in a change.
+
+        Args:
+            change: that was made.
+            values: of all samples after it.
+            news: whether each answer so far was of a new class.
+        """
+        self.values = values.copy()
+        self.live.update(change)
+        new = np.random.default_rng(len(values)).permutation(change.samples[change.after >= 0])
+        if 1 < len(new) < len(values):
+            self.live.find_own(self.atlas.place[new[:_TESTED_OF_MANY]])
+        self.influence.restart(self.atlas.place[values != UNLABELED])
+        self._believe(news)
+
+    def task(self) -> Task | None:
+        """What refines the beliefs of the graph, if anything does."""
+        if self.network is not None:
+            return None
+        return Task.of(self._walk, self.live, self.beliefs, self.values)
+
+    def correct(self, correction: Correction, news: Sequence[bool]) -> None:
+        """Believe what refinement has found."""
+        self.correction = correction
+        self._believe(news)
+
+    def take(self, network: "Network | None", news: Sequence[bool]) -> None:
+        """Believe a network from now on, or the graph again."""
+        self.network = network
+        self._believe(news)
+
+    def _believe(self, news: Sequence[bool]) -> None:
+        classes = np.unique(self.values[self.values >= 0]).tolist()
+        found = graph_beliefs(self.live, classes, self.values, self.influence)
+        if self.correction is not None:
+            found = corrected(found, self.correction)
+        self.beliefs: Beliefs = found
+        if self.network is not None:
+            self.beliefs = self.network.beliefs(
+                self.values, self.atlas.place, found, self.influence
+            )
+        self.expected: Expected = self._expect(news)
+
+    def _expect(self, news: Sequence[bool]) -> Expected:
+        beliefs, influence, place = self.beliefs, self.influence, self.atlas.place
+        if len(beliefs.classes) < 2:
+            return Expected()
+        labeled = np.flatnonzero(self.values >= 0)
+        known = np.isin(self.values[labeled], beliefs.classes)
+        columns = np.searchsorted(beliefs.classes, self.values[labeled[known]])
+        other = influence.classify(place[labeled[known]], columns, len(beliefs.classes))
+        return expect_error(
+            beliefs,
+            self.unlabeled,
+            other != beliefs.best,
+            influence.openness(),
+            news,
+        )
+
+    @property
+    def unlabeled(self) -> NDArray[np.int64]:
+        """Samples of each node that nobody has decided about, (n,)."""
+        return np.bincount(
+            self.atlas.place[self.values == UNLABELED], minlength=len(self.atlas.members)
+        )
+
+    def propagated(self) -> dict[int, int]:
+        """How many unlabeled samples are held for each class, by id."""
+        if not self.beliefs.classes:
+            return {}
+        counts = np.bincount(self.beliefs.best, self.unlabeled, len(self.beliefs.classes))
+        return {c: int(n) for c, n in zip(self.beliefs.classes, counts, strict=True)}
+
+    def ask(
+        self,
+        count: int,
+        exclude: Sequence[int] = (),
+        forbidden: NDArray[np.bool_] | None = None,
+    ) -> list[int]:
+        """Samples to ask about, best first; no two of them are near-duplicates.
+
+        Args:
+            count: of samples.
+            exclude: samples that are asked about already.
+            forbidden: whether each sample must not be asked about, (N,).
+        """
+        trial, place = self.influence.copy(), self.atlas.place
+        for sample in exclude:
+            trial.add(int(place[sample]))
+        free = self.values == UNLABELED
+        free[list(exclude)] = False
+        if forbidden is not None:
+            free &= ~forbidden
+        open_ = np.bincount(place[free], minlength=len(self.atlas.members)) > 0
+        doubt = uncertainty(self.beliefs.probabilities) + _OPEN_WEIGHT * trial.openness()
+        weight = self.atlas.members * doubt
+        found = []
+        for _ in range(min(count, int(open_.sum()))):
+            node = int(np.where(open_, trial.gains(weight), -np.inf).argmax())
+            open_[node] = False
+            trial.add(node)
+            here = np.flatnonzero((place == node) & free)
+            found.append(int(here[0]))
+        return found
+
+    def followers(self, sample: int) -> int:
+        """Other samples about which a label of this one would tell much."""
+        alike = self.influence.followers(int(self.atlas.place[sample]), ALIKE)
+        return max(0, int(self.atlas.members[alike].sum()) - 1)
+
+    def by_sample(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The likeliest class of each sample, an id or ``UNLABELED``, and its probability, (N,)."""
+        if not self.beliefs.classes:
+            count = len(self.atlas.place)
+            return np.full(count, UNLABELED, np.int64), np.zeros(count)
+        best = np.array(self.beliefs.classes, np.int64)[self.beliefs.best]
+        return best[self.atlas.place], self.beliefs.certainty[self.atlas.place]

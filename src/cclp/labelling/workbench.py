@@ -1,0 +1,464 @@
+"""``Workbench``: all that a page needs to label data, in plain values, from any thread."""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclp.checks import check_choice, check_integer
+from cclp.files import cache_root
+from cclp.labelling.advice import advise
+from cclp.labelling.atlas import Atlas
+from cclp.labelling.contradictions import find_contradictions
+from cclp.labelling.decisions import NONE, NOT_SURE, UNLABELED, Change, Decisions, Value
+from cclp.labelling.engine import Engine, Network
+from cclp.labelling.expected import Expected
+from cclp.labelling.follower import Follower
+from cclp.labelling.journal import Journal
+from cclp.labelling.outcomes import export_labels
+from cclp.labelling.refinement import Correction, Refiner, Task
+from cclp.labelling.source import Source
+from cclp.labelling.training import Training
+from cclp.labelling.views import (
+    Json,
+    Why,
+    class_rows,
+    given_bytes,
+    given_value,
+    probabilities_of,
+    question_row,
+)
+from cclp.labelling.watch import Watched
+from cclp.progress import Reporter
+
+IMAGE_DISTANCES = ("hog", "idm")
+MOST_QUESTIONS, MOST_LISTED = 100, 1000
+_PATIENCE = 1.0  # seconds that questions wait for answers to be propagated
+
+
+class Workbench:
+    """Data that are being labeled.
+
+    Args:
+        source: the samples.
+        folder: that holds the decisions; it is made if it is not there. What is in it is continued.
+        image_distance: by which images are compared, see ``GraphLabelPropagation``.
+        cache: folder that keeps neighbours for the next time; None: the user's.
+        background: whether answers are propagated after they are taken; else before
+            :meth:`decide` returns.
+        report: shows progress.
+
+    Raises:
+        ValueError: if another process labels in the folder, or it is about other data.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        folder: Path,
+        *,
+        image_distance: Literal["hog", "idm"] = "hog",
+        cache: Path | None = None,
+        background: bool = False,
+        report: Reporter | None = None,
+    ) -> None:
+        check_choice("image_distance", image_distance, IMAGE_DISTANCES)
+        self.source, self.folder = source, folder
+        self._lock = threading.RLock()
+        self._engine_lock = threading.RLock()  # of changes of the engine; taken before the other
+        self._report = Watched(report)
+        self._journal = Journal(folder)
+        try:
+            self._decisions = Decisions(self._journal, source.keys, source.fingerprint)
+            if self._decisions.is_new or source.chosen:
+                self._decisions.bring_in(source.given)
+        except BaseException:
+            self._journal.close()
+            raise
+        self._distortion = image_distance == "idm"
+        self._cache = cache_root() / "neighbours" if cache is None else cache
+        self._history: list[list[float | None]] = [
+            list(entry["expected"]) for entry in self._journal.entries if "expected" in entry
+        ]
+        self._problem: str | None = None
+        self._latest: list[float | None] = []  # a line of the history
+        self._engine: Engine | None = None
+        self._follower = Follower(self._follow, background)
+        self._training = Training(source, folder)
+        self._refined = 0
+        self._refiner = Refiner(self._next_task, self._take_correction)
+        self._thread = threading.Thread(target=self._build, daemon=True)
+        self._thread.start()
+
+    # -- the state ---------------------------------------------------------------------------------
+
+    def state(self) -> Json:
+        """Everything that the page shows all the time."""
+        with self._lock:
+            self._take_predictions()
+            engine, values = self._engine, self._decisions.values
+            expected = Expected() if engine is None else engine.expected
+            classes = class_rows(self._decisions, self._engine)
+            advice = advise(
+                expected,
+                self._history,
+                None if engine is None else engine.beliefs,
+                labeled=int((values >= 0).sum()),
+                classes=len(classes),
+            )
+            return {
+                "version": self._decisions.version,
+                "beliefs_version": self._decisions.version + self._refined,
+                "name": self.source.name,
+                "total": len(self.source),
+                "kind": self.source.kind,
+                "folder": str(self.folder),
+                "classes": classes,
+                "labeled": int((values >= 0).sum()),
+                "not_sure": int((values == NOT_SURE).sum()),
+                "none": int((values == NONE).sum()),
+                "can_undo": self._decisions.can_undo,
+                "can_redo": self._decisions.can_redo,
+                "phase": "graph" if engine is None else "ready",
+                "progress": {"what": self._problem or self._report.what, "done": self._report.done},
+                "problem": self._problem,
+                "expected": expected._asdict(),
+                "history": [*self._history, *([self._now()] if engine else [])],
+                "fresh": self._follower.is_fresh,
+                "advice": advice,
+                "source_of_predictions": "network" if engine and engine.network else "graph",
+                "training": self._training.state(),
+            }
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until the graph is built, answers are propagated, and nothing is refined any more.
+
+        Raises:
+            ValueError: if it cannot be.
+        """
+        self._thread.join(seconds)
+        if self._problem is not None:
+            raise ValueError(self._problem)
+        self._follower.wait(seconds)
+        self._refiner.wait(seconds)
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def questions(self, count: int = 1, exclude: Sequence[int] = ()) -> list[Json]:
+        """What to ask next, best first; none as long as there is no graph.
+
+        Args:
+            count: of questions; no two of them are near-duplicates.
+            exclude: samples that are on the page already.
+        """
+        check_integer("count", count, least=0)
+        for sample in exclude:
+            self._check_sample(sample)
+        self._follower.wait(_PATIENCE)
+        with self._lock:
+            engine = self._engine
+            if engine is None:
+                return []
+            answered = self._decisions.values != UNLABELED
+            late = np.flatnonzero(self._decisions.values != engine.values)  # not propagated
+            beside = [*exclude, *late[:MOST_QUESTIONS].tolist()]
+        why: Why = "influential" if len(engine.beliefs.classes) > 1 else "typical"
+        asked = engine.ask(min(count, MOST_QUESTIONS), beside, answered)
+        return [self._row(sample, why) for sample in asked]
+
+    def question(self, sample: int) -> Json:
+        """What is known of a sample that the user picked."""
+        self._check_sample(sample)
+        with self._lock:
+            return self._row(sample, "chosen")
+
+    def sample(self, sample: int) -> Json:
+        """What a person sees of a sample, and what is believed of it."""
+        self._check_sample(sample)
+        fields, text = self.source.fields(sample), self.source.text(sample)
+        with self._lock:
+            return {
+                "sample": sample,
+                "file": self.source.file(sample),
+                "row": self.source.row(sample),
+                "fields": [list(pair) for pair in fields],
+                "text": text,
+                "given": given_value(self._decisions, sample),
+                "probabilities": probabilities_of(self._decisions, self._engine, sample),
+            }
+
+    def picture(self, sample: int, size: int) -> bytes:
+        """PNG of an image, of at most so many pixels a side."""
+        self._check_sample(sample)
+        return self.source.picture(sample, size)
+
+    def believed(self, class_id: int, count: int, skip: int = 0) -> list[Json]:
+        """Unlabeled samples that are held for a class, surest first."""
+        check_integer("count", count, least=0)
+        check_integer("skip", skip, least=0)
+        with self._lock:
+            if self._engine is None:
+                return []
+            best, certainty = self._engine.by_sample()
+            found = np.flatnonzero((best == class_id) & (self._decisions.values == UNLABELED))
+            order = found[np.argsort(-certainty[found], kind="stable")]
+            some = order[skip : skip + min(count, MOST_LISTED)]
+            return [{"sample": int(i), "probability": float(certainty[i])} for i in some]
+
+    def disagreements(self, count: int) -> list[Json]:
+        """Labeled samples that their neighbours contradict, the surest contradiction first."""
+        check_integer("count", count, least=0)
+        with self._lock:
+            if self._engine is None:
+                return []
+            beliefs, values = self._engine.beliefs, self._decisions.values
+            found = [i for i in find_contradictions(beliefs.left_out) if values[i] >= 0]
+            rows = dict(
+                zip(beliefs.left_out.samples.tolist(), beliefs.left_out.probabilities, strict=True)
+            )
+            return [
+                {
+                    **self._row(sample, "disagreement", beliefs.classes, rows[sample]),
+                    "given": given_value(self._decisions, sample),
+                }
+                for sample in found[: min(count, MOST_LISTED)]
+            ]
+
+    def search(self, words: str, count: int) -> list[int]:
+        """Samples whose file name, cells, text or class hold all words."""
+        if not isinstance(words, str):
+            raise TypeError(f"words must be a string, got {type(words).__name__}")
+        wanted = words.lower().split()
+        names = {number: name.lower() for number, name in self._decisions.names.items()}
+        found: list[int] = []
+        for sample in range(len(self.source)):
+            if not wanted or len(found) >= min(count, MOST_LISTED):
+                break
+            label = names.get(int(self._decisions.values[sample]), "")
+            text = f"{self.source.words(sample)}\n{label}"
+            if all(word in text for word in wanted):
+                found.append(sample)
+        return found
+
+    # -- everything at once ------------------------------------------------------------------------
+
+    def positions(self) -> bytes:
+        """A 2-D map of all samples: x and y of each, float32 from 0 to 1."""
+        with self._lock:
+            if self._engine is None:
+                return b""
+            atlas = self._engine.atlas
+            return atlas.flat[atlas.place].astype("<f4").tobytes()
+
+    def beliefs(self) -> bytes:
+        """Two bytes of each sample: class id (255: none yet), certainty from 0 to 255."""
+        pairs = np.full((len(self.source), 2), (255, 0), np.uint8)
+        with self._lock:
+            if self._engine is not None and self._engine.beliefs.classes:
+                best, certainty = self._engine.by_sample()
+                pairs[:, 0] = best
+                pairs[:, 1] = (255 * certainty).round()
+        return pairs.tobytes()
+
+    def given(self) -> bytes:
+        """A byte of each sample: class id, 255 unlabeled, 254 not sure, 253 none of these."""
+        with self._lock:
+            return given_bytes(self._decisions.values)
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def decide(self, version: int, decisions: Sequence[Json]) -> Json:
+        """Label samples: one step for undo, on the disk before this returns.
+
+        Args:
+            version: of the state that the page has.
+            decisions: each with "sample", and "class": an id, "not_sure", "none", or None.
+
+        Raises:
+            Stale: if the state has changed since.
+            OSError: if the disk is full; nothing has happened then.
+        """
+        labels: list[tuple[int, Value]] = []
+        for each in decisions:
+            if not isinstance(each, dict) or not {"sample", "class"} <= each.keys():
+                raise ValueError(f"a decision must have sample and class, got {each!r}")
+            labels.append((each["sample"], each["class"]))
+        return self._change(lambda: self._decisions.decide(version, labels, expected=self._now()))
+
+    def undo(self, version: int) -> Json:
+        """Take the last change back."""
+        return self._change(lambda: self._decisions.undo(version))
+
+    def redo(self, version: int) -> Json:
+        """Make the change again that was undone last."""
+        return self._change(lambda: self._decisions.redo(version))
+
+    def add_class(self, version: int, name: str) -> Json:
+        """Add a class."""
+        return self._change(lambda: self._decisions.add_class(version, name))
+
+    def rename_class(self, version: int, id: int, name: str) -> Json:  # noqa: A002
+        """Give a class another name."""
+        return self._change(lambda: self._decisions.rename_class(version, id, name))
+
+    def merge_classes(self, version: int, source: int, into: int) -> Json:
+        """Make all samples of a class ones of another."""
+        self._change(lambda: self._decisions.merge_classes(version, source, into))
+        with self._engine_lock:
+            if self._engine is not None and self._engine.network is not None:
+                self._engine.take(None, self._decisions.news)  # it has other classes
+        return self.state()
+
+    def _change(self, make: Callable[[], Change]) -> Json:
+        with self._lock:
+            now = self._now()
+            change = make()
+            has_news = len(change.samples) > 0 and self._engine is not None
+            if has_news:
+                self._history = [*(line for line in self._history if line[0] != now[0]), now]
+        if has_news:
+            self._follower.wake()
+            self._refiner.ask()
+        return self.state()
+
+    def _follow(self) -> None:
+        """Propagate what has changed since the last time."""
+        with self._engine_lock:
+            with self._lock:
+                engine, news = self._engine, self._decisions.news
+                assert engine is not None
+                before, after = engine.values, self._decisions.values.copy()
+            other = np.flatnonzero(before != after)
+            try:
+                engine.update(Change(other, before[other], after[other]), after, news)
+            except Exception as error:  # the page says it
+                self._problem = f"The labels cannot be propagated: {error}"
+            self._latest = [int((after >= 0).sum()), *engine.expected]
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def export(self, kind: Literal["csv", "folder", "npz"], place: str | None = None) -> Json:
+        """Write the labels; nothing is ever overwritten.
+
+        Args:
+            kind: "csv": a labels.csv; "folder": images by class; "npz": X and y.
+            place: of the file or folder; None: in the folder of the decisions.
+        """
+        self._follower.wait()
+        with self._lock:
+            if self._engine is None:
+                raise ValueError("the graph is not built yet: wait a little")
+            likely, certainty = self._engine.by_sample()
+            values, who = self._decisions.values.copy(), self._decisions.who.copy()
+            names = dict(self._decisions.names)
+        path = export_labels(
+            self.source, self.folder, kind, place, values, who, names, likely, certainty
+        )
+        return {"path": str(path)}
+
+    def train(self, minutes: float | None = None) -> Json:
+        """Train a network in the background on the labels so far."""
+        with self._lock:
+            names = dict(self._decisions.names)
+            self._training.start(self._decisions.values, self._decisions.who, names, minutes)
+            return self.state()
+
+    def stop_training(self) -> Json:
+        """Stop the training; what it has learned so far is lost."""
+        with self._lock:
+            self._training.stop()
+            return self.state()
+
+    def close(self) -> None:
+        """Stop what is running, and let another process label."""
+        self._training.stop()
+        self._refiner.close()
+        self._thread.join(5)
+        self._follower.end()
+        with self._lock:
+            self._journal.close()
+
+    # -- the graph ---------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        try:
+            atlas = Atlas.build(
+                self.source, distortion=self._distortion, cache=self._cache, report=self._report
+            )
+            with self._lock:
+                before, news = self._decisions.values.copy(), self._decisions.news
+            with self._report.work("Passing labels on to similar samples", None):
+                engine = Engine(atlas, before, news)
+            with self._lock:  # answers that came meanwhile
+                after = self._decisions.values
+                other = np.flatnonzero(before != after)
+                change = Change(other, before[other], after[other])
+                engine.update(change, after, self._decisions.news)
+                self._latest = [int((after >= 0).sum()), *engine.expected]
+                self._engine = engine
+            self._refiner.ask()
+        except Exception as error:  # the page says it
+            self._problem = f"The graph cannot be built: {error}"
+
+    def _next_task(self) -> Task | None:
+        with self._engine_lock:
+            return None if self._engine is None else self._engine.task()
+
+    def _take_correction(self, correction: Correction) -> None:
+        with self._engine_lock:
+            if self._engine is not None:
+                self._engine.correct(correction, self._decisions.news)
+                self._took()
+
+    def _take_predictions(self) -> None:
+        """Once a network is trained, its predictions replace the graph's."""
+        if self._engine is not None and self._training.is_done and not self._training.is_taken:
+            self._training.is_taken = True
+            threading.Thread(target=self._predict, daemon=True).start()
+
+    def _predict(self) -> None:
+        training = self._training
+        try:
+            names, probabilities = training.predict()
+        except Exception as error:  # the page says it
+            training.problem = f"its predictions cannot be read: {error}"
+            return
+        classes = np.array([training.ids[name] for name in names])
+        order = np.argsort(classes)
+        with self._engine_lock:
+            engine = self._engine
+            assert engine is not None
+            by_node = probabilities[engine.atlas.first][:, order]
+            network = Network(tuple(classes[order].tolist()), by_node, training.seen)
+            engine.take(network, self._decisions.news)
+            self._took()
+
+    def _took(self) -> None:
+        """Beliefs have become others without an answer."""
+        assert self._engine is not None
+        with self._lock:
+            self._refined += 1
+            self._latest = [int((self._engine.values >= 0).sum()), *self._engine.expected]
+
+    def _row(
+        self,
+        sample: int,
+        why: Why,
+        classes: Sequence[int] = (),
+        said: NDArray[np.float64] | None = None,
+    ) -> Json:
+        return question_row(self._decisions, self._engine, sample, why, classes, said)
+
+    def _now(self) -> list[float | None]:
+        """A line of the history."""
+        if self._engine is None:
+            return [int((self._decisions.values >= 0).sum()), None, None, None]
+        return self._latest
+
+    def _check_sample(self, sample: object) -> None:
+        check_integer("sample", sample, least=0)
+        if not isinstance(sample, int) or sample >= len(self.source):
+            raise ValueError(f"sample must be below {len(self.source)}, got {sample!r}")
