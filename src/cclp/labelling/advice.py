@@ -56,6 +56,7 @@ def advise(
         return said(
             "enough",
             f"More labels will hardly help: the expected error is {expected.error:.1%}, and was "
-            f"{before[-1][1]:.1%} with {before[-1][0]:.0f} labels.",
+            f"{before[-1][1]:.1%} with {before[-1][0]:.0f} labels. Look at some pages of Confirm "
+            "before you rely on it: where classes overlap, the graph can be sure and wrong.",
         )
     return said("go_on", "Go on: each answer still changes what is believed of many samples.")
