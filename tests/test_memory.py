@@ -8,6 +8,7 @@ import sys
 import tarfile
 import threading
 import time
+import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -24,7 +25,9 @@ from PIL import Image
 from pyarrow import parquet
 from scipy.io import savemat
 
+from cclp.data import budget
 from cclp.data.budget import Budget, NoRoom, SharedBudget, check_room, most_bytes
+from cclp.runs.record import read_json
 from tests import children
 from tests.memory import MOST, Measure, measuring
 from tests.records import write_embedding, write_predictions, write_run
@@ -607,3 +610,21 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     large.take(100 * 2**20)
     with pytest.raises(ValueError, match="unpacks to more than 104,857,600 bytes"):
         large.take(1)
+
+
+def test_json_of_a_run_needs_room_for_what_it_becomes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two megabytes of empty lists are 45 in memory."""
+    (tmp_path / "config.json").write_text(f'{{"more": [{",".join(["[]"] * 700_000)}]}}')
+    monkeypatch.setattr(budget, "most_bytes", lambda: 50_000_000)
+    tracemalloc.start()
+    with pytest.raises(NoRoom, match=r"config\.json takes 84,0.* bytes of memory"):
+        read_json(tmp_path, "config.json")
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    monkeypatch.setattr(budget, "most_bytes", lambda: 90_000_000)
+    tracemalloc.reset_peak()
+    content = read_json(tmp_path, "config.json")
+    assert tracemalloc.get_traced_memory()[1] < 84_000_000
+    tracemalloc.stop()
+    assert len(content["more"]) == 700_000

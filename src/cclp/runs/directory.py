@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cclp.data.budget import check_room
 from cclp.files import DAMAGE, PARTIAL, Directory, json_bytes, parse_json
 
 if TYPE_CHECKING:
@@ -20,8 +21,24 @@ if TYPE_CHECKING:
 
 LOCK = ".lock"
 LARGEST_JSON = 2**26  # bytes
+JSON_ROOM = 40  # bytes in memory for each byte: empty lists and objects take most
 MANIFEST = r"\d{8,}\.json"  # of a checkpoint
 FOLDERS = ("checkpoint", "embedding")  # inside a run directory, besides that of TensorBoard
+
+
+def read_json_file(folder: Directory, name: str) -> Any:
+    """What a file of JSON holds.
+
+    Raises:
+        ValueError: if it is no plain file, too large for the memory that is free, or no JSON.
+        FileNotFoundError: if it is not there.
+    """
+    content = folder.read_bytes(name, LARGEST_JSON)
+    check_room(JSON_ROOM * len(content), str(folder.path / name))
+    try:
+        return parse_json(content)
+    except ValueError as error:
+        raise ValueError(f"{folder.path / name} is damaged: {error}") from None
 
 
 class Metrics:

@@ -26,7 +26,7 @@ from cclp.runs.arrays import (
     read_predictions,
     read_unlabeled,
 )
-from cclp.runs.directory import LARGEST_JSON
+from cclp.runs.directory import read_json_file
 from cclp.runs.trust import check_newest_config
 from cclp.runs.upgrade import upgrade_config, upgrade_result
 from cclp.runs.verdict import checked_verdict
@@ -302,13 +302,9 @@ def read_json(path: Path, name: str) -> dict[str, Any]:
         ValueError: if the file is not there, or holds anything else.
     """
     try:
-        found = Directory(path).read_bytes(name, LARGEST_JSON)
+        content = read_json_file(Directory(path), name)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{path} is not a run directory: it has no {name}") from None
-    try:
-        content = parse_json(found)
-    except ValueError as error:
-        raise ValueError(f"{path / name} is damaged: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path / name} is damaged: expected an object of JSON")
     return content

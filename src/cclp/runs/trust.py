@@ -16,8 +16,8 @@ from typing import Any
 from cclp.data.dataset import InputSpec
 from cclp.data.published.catalog import CATALOG
 from cclp.data.user.features import short_name
-from cclp.files import DAMAGE, Directory, cache_root, parse_json
-from cclp.runs.directory import LARGEST_JSON, MANIFEST, digest_of_config
+from cclp.files import DAMAGE, Directory, cache_root
+from cclp.runs.directory import MANIFEST, digest_of_config, read_json_file
 from cclp.runs.upgrade import is_old
 from cclp.training.config import Config
 from cclp.training.processes import launched_world_size, rank
@@ -36,7 +36,7 @@ def signed(about: dict[str, Any]) -> dict[str, Any]:
 
 def is_own(out: Path) -> bool:
     """Whether this user has made a run, and nobody has changed its ``config.json`` since."""
-    about = parse_json(Directory(out).read_bytes("config.json", LARGEST_JSON))
+    about = read_json_file(Directory(out), "config.json")
     with suppress(OSError, ValueError):
         key = Directory(cache_root()).read_bytes(KEY, 1000)
         return hmac.compare_digest(str(about.get(SIGNATURE)), _signature(about, key))
@@ -155,7 +155,7 @@ def check_config(out: Path, step: object, info: dict[str, Any]) -> None:
     """
     if info.get("config") == digest_of_config(out):
         return
-    about = parse_json(Directory(out).read_bytes("config.json", LARGEST_JSON))
+    about = read_json_file(Directory(out), "config.json")
     if "config" not in info and is_old(about["config"]["recipe"]):
         return
     raise ValueError(
@@ -173,7 +173,7 @@ def check_newest_config(out: Path) -> None:
     folder = Directory(out, "checkpoint")
     for name in folder.names(MANIFEST)[::-1]:
         try:
-            about = parse_json(folder.read_bytes(name, LARGEST_JSON))
+            about = read_json_file(folder, name)
             step, info = about["step"], dict(about["info"])
         except (FileNotFoundError, *DAMAGE):
             continue  # damaged, or removed meanwhile
