@@ -188,9 +188,9 @@ def resume(
     """
     report = report or Reporter()
     about, config = read_config(out)
-    check_newest_config(out)
     finished = _result_of(out)
     if finished is not None:
+        check_newest_config(out)
         report.warn(f"{out} is finished: nothing to resume.")
         return finished
     _check_version(out)
