@@ -113,8 +113,11 @@ def test_clients_that_leave_are_no_errors(lab: Lab) -> None:
         for body in (scene[:50], scene):
             with socket.create_connection((lab.host, lab.port)) as client:
                 client.sendall(f"{head}content-length: {len(scene)}\r\n\r\n{body}".encode())
-    time.sleep(0.3)
-    assert lab.ask("/layout", {"points": 20})[0] == 200
+    statuses = []
+    while 200 not in statuses:  # busy as long as it computes what nobody waits for
+        statuses.append(lab.ask("/layout", {"points": 20})[0])
+        assert set(statuses) <= {200, 503}
+        time.sleep(0.1)
     assert said(lab) == ""
 
 

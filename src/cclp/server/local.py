@@ -51,7 +51,7 @@ class LocalOnly:
         if headers.get("host") not in self.hosts:
             answer = PlainTextResponse(f"{self.command} answers on this machine only.\n", 421)
             await answer(scope, receive, send)
-        elif origin is not None and origin.removeprefix("http://") not in self.hosts:
+        elif origin is not None and origin not in {f"http://{host}" for host in self.hosts}:
             answer = PlainTextResponse(f"{self.command} answers its own page only.\n", 403)
             await answer(scope, receive, send)
         else:
