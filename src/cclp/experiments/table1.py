@@ -179,18 +179,13 @@ def groups(records: list[dict[str, Any]]) -> dict[tuple[str, Column], list[dict[
     return found
 
 
-def values(records: list[dict[str, Any]]) -> dict[tuple[str, Column], Summary]:
-    """Errors in percent over seeds, by row and column."""
-    return {key: percent(r["error"] for r in group) for key, group in groups(records).items()}
-
-
 def rows(records: list[dict[str, Any]]) -> list[Row]:
     """Ours first, then the paper's."""
-    found = values(records)
-    ours = {row: Row(row, True, {}, {}) for row, _ in found}
+    ours: dict[str, Row] = {}
     for (row, column), group in groups(records).items():
-        ours[row].values[column] = found[row, column]
-        ours[row].steps[column] = group[0]["recipe"]["max_steps"]
+        mine = ours.setdefault(row, Row(row, True, {}, {}))
+        mine.values[column] = percent(record["error"] for record in group)
+        mine.steps[column] = group[0]["recipe"]["max_steps"]
     return [*ours.values(), *(Row(model, False, quoted, {}) for model, quoted in PAPER.items())]
 
 
