@@ -114,20 +114,21 @@ def cross_validate(
     if len(folds) < 2 or len(np.unique(problem.y[tested])) < 2:
         return None
     found, begun = OutOfFold(folds[0][:0], steps), time.monotonic()
-    simple = [fit_simple_models(problem, hidden) for hidden in folds]
+    parts = [_Fold(problem, hidden, steps, cache) for hidden in folds]
+    simple = [fit_simple_models(problem, part.hidden) | {"graph": part.graph()} for part in parts]
     _say_simple(problem, simple, tested)
     with problem.report.work("Comparing models on held-back labels", len(folds)) as done:
-        for hidden, predicted in zip(folds, simple, strict=True):
+        for predicted in simple:
             spent = time.monotonic() - begun
             if seconds is not None and found.folds and spent * (1 + 1 / found.folds) > seconds:
                 break
-            _one_fold(_Fold(problem, hidden, steps, cache), candidates, predicted, found)
+            _one_fold(parts.pop(0), candidates, predicted, found)  # and its graph is let go
             done(1)
     return found
 
 
 def _say_simple(problem: Problem, folds: list[dict[str, Predicted]], tested: Indices) -> None:
-    """What labels alone teach, in a line: nets take longer."""
+    """How simple models do, in a line: nets take longer."""
     said = []
     for name in folds[0]:
         classes = np.concatenate([fold[name].log_probabilities.argmax(1) for fold in folds])
@@ -143,7 +144,7 @@ def _one_fold(
     simple: dict[str, Predicted],
     found: OutOfFold,
 ) -> None:
-    predicted = simple | {"graph": fold.graph()}
+    predicted = dict(simple)
     left = {c.name for c in _still_in(candidates, found, fold.problem.y)}
     for candidate in candidates:
         if candidate.name not in left:
