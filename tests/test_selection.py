@@ -404,6 +404,7 @@ def verdict_of(right: dict[str, Any], *, images: bool = False) -> Verdict:
 
 EASY = np.ones(100, bool)
 HARD = np.arange(100) % 3 > 0
+NEARLY = HARD & (np.arange(100) != 1)
 
 
 def test_advice_names_what_cannot_be_trained() -> None:
@@ -428,6 +429,10 @@ def test_sentences_say_what_the_table_says() -> None:
     assert "chance" not in helps.sentences[0]
     same = verdict_of({**rest, METHOD: HARD})
     assert "cannot tell whether unlabeled data helps" in same.sentences[0]
+    best = verdict_of({**rest, METHOD: HARD, "random_forest": EASY})
+    assert best.sentences[0].endswith("(34%) is the best that it can.")
+    other = verdict_of({**rest, METHOD: NEARLY, "supervised": HARD, "random_forest": EASY})
+    assert other.sentences[0].endswith("(35%) is not clearly worse than what it can.")
     assert helps.advice is same.advice is None
 
 

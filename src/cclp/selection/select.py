@@ -251,10 +251,12 @@ def _sentences(
             f"({without.title}), {mine.error:.0%} with it ({mine.title}){perhaps}."
         )
     elif is_better(predicted[without.name], predicted[chosen], y):
+        best = min(row.error for row in rows if row.trainable)
+        why = "the best that it can" if mine.error == best else "not clearly worse than what it can"
         said.append(
             f"Unlabeled data does not help here: {without.title} from labels alone makes "
             f"{without.error:.0%} errors, but cclp train cannot train it; {mine.title} "
-            f"({mine.error:.0%}) is the best that it can."
+            f"({mine.error:.0%}) is {why}."
         )
     else:
         said.append(
