@@ -56,6 +56,7 @@ bench: $(VENV)/installed browser
 	$(BIN)/python benchmarks/loss.py --out results/loss-benchmark.json --docs docs/performance.md
 	$(BIN)/python benchmarks/training.py --out results/training-benchmark.json
 	$(BIN)/python benchmarks/threads.py --out results/threads-benchmark.json
+	$(BIN)/python -m benchmarks.startup --out results/startup-benchmark.json --docs docs/performance.md
 	$(BIN)/python benchmarks/estimator.py --docs docs/estimator.md
 	$(BIN)/python benchmarks/scaling.py --out results/scaling-benchmark.json --docs docs/processes.md
 	$(BIN)/python -m benchmarks.lab --out results/lab-benchmark.json --docs docs/lab.md

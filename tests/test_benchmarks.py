@@ -23,6 +23,7 @@ from benchmarks import (
     pseudo_labels,
     scaling,
     soak,
+    startup,
     threads,
     time_to_accuracy,
     training,
@@ -335,6 +336,28 @@ def test_only_one_way_to_wait_is_set_by_cclp() -> None:
         env = {name: v for name, v in children.environment().items() if name not in WAITING}
         said.append(children.run([sys.executable, "-c", code], env=env | settings).stdout)
     assert said == ["None\n", "None\n", f"{SPINS}\n"]
+
+
+def test_starting_is_timed_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup, "LINES", {"`import torch`": ["-c", "0"], "run": ["-c", "0"]})
+    seconds = startup.measure(turns=3)
+    assert set(seconds) == {"`import torch`", "run"}
+    assert min(seconds.values()) > 0
+    assert startup.markdown({"`import torch`": 0.5, "run": 1.25}).splitlines()[2:] == [
+        "| `import torch` | 0.50 | 1.00 |",
+        "| run | 1.25 | 2.50 |",
+    ]
+
+
+def test_every_line_that_is_timed_does_what_it_says(tmp_path: Path) -> None:
+    said = {
+        name: children.run([sys.executable, *startup.words(line, tmp_path / "run")])
+        for name, line in startup.LINES.items()
+    }
+    refused = said.pop("`cclp train nonsense`, refused")
+    assert refused.returncode == 2
+    assert [done.returncode for done in said.values()] == [0] * len(said)
+    assert (tmp_path / "run" / "result.json").is_file()
 
 
 def test_rows_are_kept_and_not_measured_again(tmp_path: Path) -> None:

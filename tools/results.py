@@ -12,6 +12,7 @@ from benchmarks import (
     pseudo_labels,
     scaling,
     soak,
+    startup,
     time_to_accuracy,
 )
 from cclp.experiments.folder import read_results
@@ -140,6 +141,7 @@ def benchmarks() -> list[tuple[tuple[str, str], str]]:
         (lab.MARKS, lab.table(read_json(folder, "lab-benchmark.json"))),
         (methods.MARKS, methods.read()),
         (soak.MARKS, soak.markdown(read_json(folder, "soak.json"))),
+        (startup.MARKS, startup.markdown(read_json(folder, "startup-benchmark.json")["seconds"])),
         (imbalance.MARKS, imbalance.table(read_json(folder, "imbalance.json")["rows"])),
         (
             pseudo_labels.MARKS,
