@@ -1,5 +1,6 @@
 """``cclp train``."""
 
+import os
 import shlex
 import signal
 from functools import partial
@@ -39,6 +40,7 @@ from cclp.data.splits import SOURCES
 from cclp.data.user.features import is_own_function
 from cclp.data.weights import PRIORS
 from cclp.methods import METHODS, file_name
+from cclp.phases import measure_phases, phase
 from cclp.progress import Reporter, make_reporter
 from cclp.runs.data import check_data, load_data
 from cclp.runs.directory import check_new
@@ -166,6 +168,12 @@ RESUME_TAKES = ("data_dir", "net", "method", "features", "devices", "pseudo_labe
     "--checkpoint-every", type=int, default=100, help="Steps; at least every five minutes."
 )
 @click.option("--tensorboard", is_flag=True, help="Write event files too.")
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Say where the time went: seconds of each phase, and of some steps each kind of "
+    "operation; all of these for ui.perfetto.dev.",
+)
 @quiet_option
 @click.pass_context
 def train(
@@ -175,6 +183,7 @@ def train(
     resume: Path | None,
     quiet: bool,
     time_limit: float | None,
+    profile: bool,
     **options: Any,
 ) -> None:
     """Train a classifier on DATA from few labels, into a run directory.
@@ -222,10 +231,20 @@ def train(
     first = processes.rank() == 0
     reporter = make_reporter(quiet) if first else Reporter()
     advice = partial(_advice, out, again)
-    with reporter as report, StopOnSignal(report.warn, advice) as should_stop:
+    with (
+        measure_phases(profile and first) as phases,
+        reporter as report,
+        StopOnSignal(report.warn, advice) as should_stop,
+    ):
         data = _read_early(config, auto, out, report) if resume is None else None
-        from cclp.runs import start  # torch is loaded from here on
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler talks
+        with phase("loading torch"):
+            from cclp.runs import start
+        profiled = None
+        if phases is not None:
+            from cclp.training.profile import Profile
 
+            profiled = Profile(phases)
         try:
             if resume is None:
                 line = shlex.join(["cclp", *context.obj])
@@ -240,6 +259,7 @@ def train(
                     auto=auto,
                     fixed_steps=steps_given,
                     time_limit=None if time_limit is None else 60 * time_limit,
+                    callbacks=[] if profiled is None else [profiled],
                 )
             else:
                 result = start.resume(out, report, should_stop, **again)
@@ -259,6 +279,9 @@ def train(
         f"{measured}, {result['method']}, {result['num_labels']} labels, "
         f"{result['recipe']['max_steps']} steps, {result['seconds'] / 60:.1f} min: {out}"
     )
+    if profiled is not None:
+        profiled.write(out / "profile")
+        echo(f"\n{profiled.table()}\n\nall operations, for ui.perfetto.dev: {out / 'profile'}")
 
 
 def _advice(run: Path, again: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from cclp.phases import phase
 from cclp.progress import Reporter
 from cclp.pseudo_labels.components import join_components
 from cclp.pseudo_labels.distortion import compare, gradient_fields
@@ -50,6 +51,7 @@ class NeighbourGraph:
         first: the first sample of each, (n,).
     """
 
+    @phase("neighbours")
     def __init__(
         self,
         x: NDArray[Any],

@@ -37,6 +37,8 @@ SECONDS_BETWEEN_CHECKPOINTS = 300.0
 class WriteOutputs(Callback):
     """``embedding/STEP.npz`` of fixed training points, and ``predictions.npz``, at evaluations."""
 
+    phase = "predictions for the report"
+
     def __init__(self, out: Path, data: Dataset, measured: EvaluationSet | None) -> None:
         self.out, self.data, self.measured = out, data, measured
 
@@ -64,6 +66,8 @@ class WriteUnlabeled(Callback):
         temperature: by which logits are divided before they become probabilities.
     """
 
+    phase = "predictions for the report"
+
     def __init__(self, out: Path, data: Dataset, temperature: float = 1.0) -> None:
         self.out, self.data, self.temperature = out, data, temperature
 
@@ -81,6 +85,8 @@ class WriteUnlabeled(Callback):
 
 class WriteGenerated(Callback):
     """``generated.npz`` at the end: images that a method's generative model has made."""
+
+    phase = "predictions for the report"
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -100,6 +106,8 @@ class WriteMetrics(Callback):
         seconds: of the run so far.
         events: TensorBoard's logger, if it is asked for.
     """
+
+    phase = "metrics"
 
     def __init__(
         self,
@@ -165,6 +173,8 @@ class WriteCheckpoints(Callback):
         info: plain values to save beside the tensors, as they are at that time.
         pseudo_labels: to be saved as long as they are used.
     """
+
+    phase = "checkpoints"
 
     def __init__(
         self,

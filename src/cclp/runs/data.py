@@ -11,10 +11,12 @@ from cclp.data.published.catalog import CATALOG
 from cclp.data.splits import Split, make_split
 from cclp.data.user.label_file import with_label_file
 from cclp.data.weights import label_weights
+from cclp.phases import phase
 from cclp.progress import Reporter
 from cclp.training.config import Config
 
 
+@phase("reading")
 def load_data(
     config: Config,
     report: Reporter,

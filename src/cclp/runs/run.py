@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,8 +112,15 @@ class Run:
         self.features_digest: str | None = None
         self.pseudo_labels = self._pseudo_labels(start)
 
-    def fit(self, should_stop: Callable[[], bool]) -> dict[str, Any]:
-        """Train to the end, writing along the way; returns the content of ``result.json``."""
+    def fit(
+        self, should_stop: Callable[[], bool], further: Sequence[Callback] = ()
+    ) -> dict[str, Any]:
+        """Train to the end, writing along the way; returns the content of ``result.json``.
+
+        Args:
+            should_stop: asked after each step.
+            further: callbacks, called after those of the run.
+        """
         config, out = self.config, self.out
         if self.fabric.is_global_zero:
             clear_partial(out)
@@ -137,6 +144,7 @@ class Run:
             InputGraph(self.report, cache_root() / "neighbours"),
             self.pseudo_labels,
             checkpoints,
+            *further,
         ]
         try:
             self.trainer.fit([call for call in callbacks if call is not None], should_stop)

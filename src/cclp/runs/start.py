@@ -16,7 +16,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from cclp.data.dataset import Dataset, InputSpec
 from cclp.files import DAMAGE
 from cclp.methods import GENERATIVE, check_settings, method_parts
+from cclp.phases import whole
 from cclp.progress import Reporter
 from cclp.runs.checkpoint import Checkpoint, load_checkpoint
 from cclp.runs.data import load_data, with_held_out
@@ -40,6 +41,7 @@ from cclp.runs.trust import (
     signed,
 )
 from cclp.runs.upgrade import is_old
+from cclp.training.callbacks import Callback
 from cclp.training.config import Config
 from cclp.training.machine import (
     differences,
@@ -81,6 +83,7 @@ def train(
     auto: bool = False,
     fixed_steps: bool = True,
     time_limit: float | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Train from the beginning into a new directory.
 
@@ -97,6 +100,7 @@ def train(
             number asks for.
         time_limit: in seconds: fewer steps are done if need be.
         auto: whether to compare models by cross-validation first, and train the best one.
+        callbacks: called after the run's own.
 
     Returns:
         The content of ``result.json``.
@@ -150,7 +154,8 @@ def train(
                 config, training = plan_steps(config, data, report, time_limit, share)
             if auto:
                 limit = None if time_limit is None else (1 - TRAINING_SHARE) * time_limit
-                config, selection = select_model(config, data, report, limit, training)
+                with whole("comparison of models"):
+                    config, selection = select_model(config, data, report, limit, training)
             if time_limit is not None and auto:
                 left = time_limit - (time.monotonic() - clock)
                 config, _ = plan_steps(config, data, report, left, SAFE_SHARE)
@@ -164,7 +169,7 @@ def train(
             if selection is not None:
                 write_selection(out, data, selection)
         with _lock(fabric, out), own_randomness():
-            return run.fit(should_stop)
+            return run.fit(should_stop, callbacks)
 
 
 def resume(

@@ -4,7 +4,7 @@
 
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,7 +38,12 @@ class Callback:
 
     All processes call all hooks. ``on_step`` and ``on_evaluation`` may set ``trainer.finished`` to
     end the training after this step.
+
+    Attributes:
+        phase: of a run that its time is counted for: see :mod:`cclp.phases`.
     """
+
+    phase: ClassVar[str] = "other callbacks"
 
     def on_setup(self, trainer: "Trainer") -> None:
         """Before ``on_start`` of any callback: for what takes a while and shows its progress."""
@@ -63,6 +68,8 @@ class Progress(Callback):
         report: what the user sees.
         title: of the training.
     """
+
+    phase = "progress"
 
     def __init__(self, report: Reporter, title: str) -> None:
         self.report, self.title = report, title
@@ -89,6 +96,8 @@ class Evaluate(Callback):
         measured: what the error is measured on; None: there is nothing.
         recalibrate: batch norm's statistics before each evaluation.
     """
+
+    phase = "evaluation"
 
     def __init__(self, every: int, measured: EvaluationSet | None, *, recalibrate: bool) -> None:
         self.every, self.measured, self.recalibrate = every, measured, recalibrate
@@ -169,6 +178,8 @@ class InputGraph(Callback):
         cache: folder that keeps neighbours for the next time; None: nothing is kept.
     """
 
+    phase = "neighbours"
+
     def __init__(self, report: Reporter, cache: Path | None) -> None:
         self.report, self.cache = report, cache
 
@@ -215,6 +226,8 @@ class GraphPseudoLabels(Callback):
         report: what the user sees.
         start: pseudo-labels and the decision of a training that is resumed.
     """
+
+    phase = "label propagation"
 
     def __init__(self, labeler: "Labeler", report: Reporter, start: Start | None = None) -> None:
         self.labeler, self.report = labeler, report

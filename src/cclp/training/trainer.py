@@ -21,6 +21,7 @@ from cclp.data.weights import LabelWeights
 from cclp.draws import OwnInitialization
 from cclp.methods.base import Inputs, Method
 from cclp.nets.base import Net
+from cclp.phases import phase
 from cclp.training.callbacks import Callback, Evaluation
 from cclp.training.evaluation import Outputs, recalibrate_batchnorm, run_net
 from cclp.training.objective import Objective, make_optimizer
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _Maybe = Tensor | None
 _Batch = tuple[Tensor, Tensor, _Maybe, _Maybe, _Maybe, _Maybe, _Maybe]
 _NEIGHBOURS = 1  # a stream of random numbers
+STEP = "steps"  # a phase of a run
 BATCHES_SEEN = 20  # of labeled vectors, for batch norm's statistics
 
 
@@ -175,23 +177,25 @@ class Trainer:
             Stopped: if ``should_stop`` said so; callbacks have seen ``stopping``.
         """
         self.callbacks = callbacks
-        for callback in callbacks:
-            callback.on_setup(self)
-        for callback in callbacks:
-            callback.on_start(self)
+        self._call("on_setup")
+        self._call("on_start")
         self.module.train()
         self.finished = self.last
         while not self.finished:
-            result = self.step(self.done)
+            with phase(STEP):
+                result = self.step(self.done)
             self.done = result.done
             self.finished = self.last
             self.stopping = any_rank(self.fabric, should_stop()) and not self.last
-            for callback in callbacks:
-                callback.on_step(self, result)
+            self._call("on_step", result)
             if self.stopping and not self.finished:
                 raise Stopped(f"Stopped at step {self.done} of {self.recipe.max_steps}.")
-        for callback in callbacks:
-            callback.on_end(self)
+        self._call("on_end")
+
+    def _call(self, hook: str, *given: Any) -> None:
+        for callback in self.callbacks:
+            with phase(callback.phase):
+                getattr(callback, hook)(self, *given)
 
     def step(self, step: int) -> StepResult:
         """One step of Algorithm 1: draw a batch, embed, propagate, lose, update."""
@@ -290,8 +294,7 @@ class Trainer:
     def evaluated(self, evaluation: Evaluation) -> None:
         """Let the callbacks know of an evaluation."""
         self.evaluation = evaluation
-        for callback in self.callbacks:
-            callback.on_evaluation(self, evaluation)
+        self._call("on_evaluation", evaluation)
 
     def state(self) -> dict[str, Tensor]:
         """Tensors that the steps to come depend on: weights, buffers, the optimizer's state."""
