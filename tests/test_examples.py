@@ -3,14 +3,16 @@
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import ClassVar, Self
 
 import numpy as np
 import pytest
 from torch import nn
 
-from cclp.data.load import load
+from cclp.sklearn import CCLPClassifier
 from examples import (
     backbone,
     digits,
@@ -23,42 +25,53 @@ from examples import (
 )
 
 
+class Sees:
+    """A stand-in for every way: remembers the labels it is given, and takes all images for 3."""
+
+    seen: ClassVar[list[np.ndarray]] = []
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> Self:
+        self.seen.append(y)
+        return self
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return np.full(len(x), 3)
+
+
 def test_digits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["digits.py", "--out", str(tmp_path), "--seeds", "1", "--max-steps", "15"]
-    monkeypatch.setattr(sys, "argv", arguments)
+    for name, method in ((digits.ONLY, "supervised"), (digits.OURS, "cclp")):
+        quick = partial(CCLPClassifier, method=method, max_iter=15, random_state=0)
+        monkeypatch.setitem(digits.WAYS, name, quick)
+    monkeypatch.setattr(sys, "argv", ["digits.py", "--out", str(tmp_path), "--sets", "2"])
     digits.main()
-    content = json.loads((tmp_path / "digits.json").read_text())
-    assert content["errors"].keys() == {"supervised", "cclp", "LabelSpreading", "SelfTraining"}
-    assert content["recipe"]["max_steps"] == 15
-    assert content["recipe"]["method"] == "cclp"
-    assert all(0 < error < 0.5 for (error,) in content["errors"].values())
+    errors = json.loads((tmp_path / "digits.json").read_text())["errors"]
+    assert list(errors) == ["10", "50"]
+    for found in errors.values():
+        assert found.keys() == digits.WAYS.keys()
+        assert all(0 < error < 0.9 for each in found.values() for error in each)
+        assert {len(each) for each in found.values()} == {2}
+        assert np.mean(found["GraphLabelPropagation"]) < np.mean(found["LabelSpreading"])
     assert (tmp_path / "digits.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "report.html").read_text()
-    assert "2 runs compared" in page
-    assert "cclp train digits --num-labels 50 --method cclp --seed 0 --precision 32" in page
+    assert "<td>".join(digits.rows(errors)[0]) in page
     printed = capsys.readouterr().out
-    assert "LabelSpreading (scikit-learn)" in printed
-    assert f"Report, for a browser: {tmp_path}/report.html" in printed
+    assert "50 labels, set 2 of 2:" in printed
+    assert f"Table and figure, for a browser: {tmp_path}/report.html" in printed
 
 
-def test_peers_see_the_labels_of_the_same_draw(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[np.ndarray] = []
-
-    class Peer:
-        def fit(self, x: np.ndarray, y: np.ndarray) -> "Peer":
-            seen.append(y)
-            return self
-
-        def predict(self, x: np.ndarray) -> np.ndarray:
-            return np.full(len(x), -1)
-
-    monkeypatch.setitem(digits.PEERS, "LabelSpreading", Peer)
-    assert digits.peer_error("LabelSpreading", load("digits"), seed=3) == 1.0
-    (y,) = seen
-    assert (y >= 0).sum() == 50
-    assert np.bincount(y[y >= 0]).tolist() == [5] * 10
+def test_every_way_sees_the_same_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sees, "seen", [])
+    for name in digits.WAYS:
+        monkeypatch.setitem(digits.WAYS, name, Sees)
+    errors, _ = digits.compare(sets=2)
+    given = [Sees.seen[start : start + 5] for start in range(0, 20, 5)]
+    for count, labels in zip((10, 10, 50, 50), given, strict=True):
+        assert all(np.array_equal(y, labels[0]) for y in labels)
+        assert np.bincount(labels[0][labels[0] >= 0]).tolist() == [count // 10] * 10
+    assert not np.array_equal(given[2][0], given[3][0])
+    assert errors["50"][digits.OURS] == [404 / 450] * 2  # 46 of the 450 images show a 3
 
 
 TWO = ["labels only", "with CCLP"]
