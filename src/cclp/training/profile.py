@@ -53,7 +53,8 @@ def seconds_of_kinds(events: Iterable[FunctionEvent], methods: Sequence[str]) ->
     """Seconds of each kind of operation within the steps, most first; each second counts once."""
     found: dict[str, float] = {}
     for event in events:
-        names, above = [], event
+        names: list[str] = []
+        above: FunctionEvent | None = event
         while above is not None:
             names.append(above.name)
             above = above.cpu_parent
@@ -108,7 +109,7 @@ class Profile(Callback):
         self._profile.stop()
         self._device = trainer.fabric.device
         methods = [type(method).__name__ for method in trainer.objective.methods]
-        self.seconds = seconds_of_kinds(self._profile.events() or (), methods)
+        self.seconds = seconds_of_kinds(self._profile.events() or (), methods)  # type: ignore[no-untyped-call]
 
     def write(self, folder: Path) -> None:
         """Write ``profile.json`` and, for https://ui.perfetto.dev, ``trace.json.gz``."""
