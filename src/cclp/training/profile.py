@@ -14,12 +14,14 @@ from cclp.training.machine import environment
 from cclp.training.trainer import STEP, StepResult, Trainer
 
 SKIPPED, RECORDED = 5, 20  # steps: the first ones do more
-KINDS = (  # of operations, by a part of their name or of one that has called them
+KINDS: tuple[
+    tuple[str, tuple[str, ...]], ...
+] = (  # of operations, by a part of their name or of one that has called them
     ("convolution", ("convolution", "ConvolutionBackward")),
     ("batch norm", ("batch_norm", "BatchNorm")),
     ("optimizer", ("Optimizer.",)),
 )
-OTHER_KINDS = (  # in no method's loss
+OTHER_KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (  # in no method's loss
     ("linear layers", ("addmm", "Addmm", "::linear", "::mm", "MmBackward")),
     ("pooling", ("pool", "Pool")),
     ("activations", ("elu", "Elu", "ELU", "relu", "Relu")),
