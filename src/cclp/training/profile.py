@@ -14,14 +14,15 @@ from cclp.training.machine import environment
 from cclp.training.trainer import STEP, StepResult, Trainer
 
 SKIPPED, RECORDED = 5, 20  # steps: the first ones do more
-KINDS: tuple[
-    tuple[str, tuple[str, ...]], ...
-] = (  # of operations, by a part of their name or of one that has called them
+Kinds = tuple[tuple[str, tuple[str, ...]], ...]
+# Of operations, by a part of their name or of one that has called them.
+KINDS: Kinds = (
     ("convolution", ("convolution", "ConvolutionBackward")),
     ("batch norm", ("batch_norm", "BatchNorm")),
     ("optimizer", ("Optimizer.",)),
 )
-OTHER_KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (  # in no method's loss
+# Where no method's loss has called them.
+OTHER_KINDS: Kinds = (
     ("linear layers", ("addmm", "Addmm", "::linear", "::mm", "MmBackward")),
     ("pooling", ("pool", "Pool")),
     ("activations", ("elu", "Elu", "ELU", "relu", "Relu")),
