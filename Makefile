@@ -68,6 +68,8 @@ results: $(VENV)/installed
 	$(BIN)/cclp reproduce moons --out results/moons
 	$(BIN)/cclp reproduce overhead --out results/overhead
 	$(BIN)/cclp report results/table1
+	$(BIN)/cclp report results/table1-fast
+	$(BIN)/cclp report results/table1-peers
 	$(BIN)/cclp report results/ablation
 	$(BIN)/python -m tools.results
 

@@ -107,11 +107,17 @@ def test_a_method_costs_a_step_of_its_own_and_the_networks_it_has() -> None:
         "data": "mnist", "num_labels": 100, "method": "improved_gan", "settings": {}, "error": 0.02,
         "recipe": {"net": "discriminator_mlp", "max_steps": 1200}, "seconds": 300.0,
     }  # fmt: skip
-    lines = methods.table({"improved_gan": {**gan, "over_labels_only": 2.0}}, [run]).splitlines()
+    costs = {"improved_gan": {**gan, "over_labels_only": 2.0}}
+    long = run | {"error": 0.01, "recipe": {"net": "discriminator_mlp", "max_steps": 9000}}
+    lines = methods.table(costs, [run], [long]).splitlines()
+    assert "MNIST, 100 labels, 1,200 steps, error, %" in lines[0]
     assert (
-        "| `improved_gan` | discriminator_mlp (1.5 M) | 0.69 M | 2.0 | 2.00 | 1,200 | 5 | "
-        "0.93 ± 0.07 |"
+        "| `improved_gan` | discriminator_mlp (1.5 M) | 0.69 M | 2.0 | 2.00 | 5 | "
+        "1.00 (9,000 steps) | 0.93 ± 0.07 |"
     ) in lines
+    other = {**long, "method": "entropy"}
+    with pytest.raises(ValueError, match=r"the same number of steps, got \[1200, 9000\]"):
+        methods.table(costs, [run, other], [])
     assert "| `vat` | – | – | – | – | – | – | 1.36 |" in lines
 
 

@@ -63,7 +63,7 @@ def test_fast(data: str, num_labels: int, max_steps: int) -> None:
     """With and without unlabeled samples the recipe is the same, and the pages show both errors."""
     ours = upgrade_result(result(f"time-to-accuracy/{data}/fast-seed0.json"))
     name = f"{data}-{num_labels}-supervised-seed0"
-    supervised = upgrade_result(result(f"table1/runs/{name}/result.json"))
+    supervised = upgrade_result(result(f"table1-fast/runs/{name}/result.json"))
     assert ours["data_verified"] == (data == "cifar10")
     assert ours["method"] == "cclp+graph_pseudo_label"
     assert ours["recipe"] == supervised["recipe"]
@@ -79,7 +79,7 @@ def test_runs_of_the_table_are_those_of_time_to_accuracy() -> None:
             content = result(f"time-to-accuracy/{part}/fast-seed{seed}.json")
             data, labels = content["data"], content["labels"]
             name = f"{data}-{labels}-cclp+graph_pseudo_label-seed{seed}"
-            assert result(f"table1/runs/{name}/result.json")["error"] == content["error"]
+            assert result(f"table1-fast/runs/{name}/result.json")["error"] == content["error"]
 
 
 def test_comparison() -> None:

@@ -486,7 +486,9 @@ def test_cclp_is_the_papers_method_under_the_fast_recipe_too(tmp_path: Path) -> 
 
 def test_an_unfinished_run_of_version_0_1_is_refused(tmp_path: Path) -> None:
     """Its checkpoints hold pseudo-labels under another name: they would be lost in silence."""
-    recorded = Path(__file__).parents[1] / "results/table1/runs/mnist-100-lba-seed0/config.json"
+    recorded = (
+        Path(__file__).parents[1] / "results/table1-fast/runs/mnist-100-lba-seed0/config.json"
+    )
     (tmp_path / "config.json").write_bytes(recorded.read_bytes())
     with pytest.raises(ValueError, match=r"was begun by version 0\.1: resume it with that version"):
         resume(tmp_path)

@@ -376,7 +376,7 @@ def test_all_runs_of_a_row_have_the_same_steps(
     assert reproduce(little, *arguments, "--labels", "few", "--seeds", "2", max_steps=3) == 2
     assert "has other settings: max_steps 2 instead of 3" in capsys.readouterr().err
     data = str(little / "data")
-    second = table1.cells("fast", 3, ["mnist"], ["few"], ["cclp"], 2, data, verify=False)[1:]
+    second = table1.cells("paper", 3, ["mnist"], ["few"], ["cclp"], 2, data, verify=False)[1:]
     list(train_cells(second, out / "runs", Reporter()))
     with pytest.raises(ValueError, match="runs of 2 and of 3 steps for cclp, MNIST, 20 labels"):
         refresh(out)
