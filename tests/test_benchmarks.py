@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from benchmarks import (
     committee,
     estimator,
     graph,
+    image_size,
     imbalance,
     lab,
     many_classes,
@@ -364,6 +366,25 @@ def test_every_line_that_is_timed_does_what_it_says(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert [done.returncode for done in said.values()] == [0] * len(said)
     assert (tmp_path / "run" / "result.json").is_file()
+
+
+def test_pictures_of_every_subject_are_read_in_a_size(tmp_path: Path) -> None:
+    colours = np.random.default_rng(0).integers(256, size=(8, 4), dtype=np.uint8)
+    for place, colour in zip(image_size.SUBJECTS.values(), colours, strict=True):
+        folder = tmp_path / image_size.PLACE / place
+        folder.mkdir(parents=True)
+        for number in range(48):
+            Image.fromarray(np.full((20, 30, 4), colour)).save(folder / f"{number}.png")
+    image_size.pictures(tmp_path, tmp_path / "photos", seed=0)
+    for subject in image_size.SUBJECTS:
+        known = {p.name for p in (tmp_path / "photos" / subject).iterdir()}
+        tested = {p.name for p in (tmp_path / "photos/test" / subject).iterdir()}
+        assert (len(known), len(tested), known & tested) == (image_size.LABELS, 12, set())
+    assert len(list((tmp_path / "photos/unlabeled/animals").parent.rglob("*.png"))) == 8 * 16
+    row = image_size.measure(tmp_path, 8, "supervised", steps=2, seed=0)
+    assert row["tested"] == 8 * 12
+    rows = [{"size": 8, "method": "supervised", "steps": 2, "seed": 0, **row}]
+    assert image_size.markdown(rows).splitlines()[2].startswith("| 8 × 8 | `supervised` | 2 | ")
 
 
 def test_rows_are_kept_and_not_measured_again(tmp_path: Path) -> None:

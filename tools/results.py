@@ -5,6 +5,7 @@ from typing import Any
 
 from benchmarks import (
     estimator,
+    image_size,
     imbalance,
     lab,
     loss,
@@ -173,6 +174,7 @@ def benchmarks() -> list[tuple[tuple[str, str], str]]:
         (lab.MARKS, lab.table(read_json(folder, "lab-benchmark.json"))),
         (methods.MARKS, methods.read()),
         (soak.MARKS, soak.markdown(read_json(folder, "soak.json"))),
+        (image_size.MARKS, image_size.markdown(read_json(folder, "image-size.json")["rows"])),
         (startup.MARKS, startup.markdown(read_json(folder, "startup-benchmark.json")["seconds"])),
         (imbalance.MARKS, imbalance.table(read_json(folder, "imbalance.json")["rows"])),
         (
