@@ -38,8 +38,8 @@ from benchmarks.rows import Row, Rows
 from cclp.data.load import load
 from cclp.files import cache_root, marked_page, write_between, write_bytes
 from cclp.labelling.atlas import Atlas
-from cclp.labelling.decisions import UNLABELED, Change
 from cclp.labelling.engine import Engine
+from cclp.labelling.labels import UNLABELED, Change
 from cclp.labelling.layout import flat_map
 from cclp.labelling.queries import uncertainty
 from cclp.labelling.spectrum import leading_vectors

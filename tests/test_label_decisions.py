@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from cclp.data.user.label_file import Decided
-from cclp.labelling.decisions import NONE, NOT_SURE, UNLABELED, Decisions, Stale
+from cclp.labelling.decisions import Decisions, Stale
 from cclp.labelling.journal import NAME, Journal
+from cclp.labelling.labels import NONE, NOT_SURE, UNLABELED
 from cclp.runs.directory import InUse
 from tests import children
 

@@ -8,8 +8,8 @@ from sklearn.datasets import load_digits, make_blobs
 
 from cclp.labelling.atlas import Atlas
 from cclp.labelling.beliefs import fit_sharpness, graph_beliefs, sharpened
-from cclp.labelling.decisions import UNLABELED, Change
 from cclp.labelling.engine import Engine
+from cclp.labelling.labels import UNLABELED, Change
 from cclp.labelling.live import LiveGraph
 from cclp.labelling.queries import Influence
 from cclp.labelling.refinement import Correction, corrected

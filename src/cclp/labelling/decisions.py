@@ -1,7 +1,7 @@
 """What people have decided: classes, labels, and the way back to every earlier state."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,34 +9,16 @@ from numpy.typing import NDArray
 from cclp.checks import check_integer
 from cclp.data.user.label_file import DECIDED, Decided
 from cclp.labelling.journal import FORMAT, Journal
+from cclp.labelling.labels import NOT_SURE, UNLABELED, Change, Labels, Step, Value
 
-UNLABELED, NOT_SURE, NONE = -1, -2, -3
-WORDS = {"not_sure": NOT_SURE, "none": NONE}
 MOST_CLASSES = 250  # a class is a byte for the page, and some bytes have other meanings
 LONGEST_NAME = 200
 
 Entry = dict[str, Any]
-Value = int | Literal["not_sure", "none"] | None
 
 
 class Stale(ValueError):  # noqa: N818 - it says what is the matter
     """A change to a version that is not the latest: another tab was faster."""
-
-
-class Change(NamedTuple):
-    """What a change did to samples: which, and their values and deciders before and after."""
-
-    samples: NDArray[np.int64]
-    before: NDArray[np.int16]
-    after: NDArray[np.int16]
-
-
-class _Step(NamedTuple):
-    """A change that can be taken back, and the classes of its labels, if it is about labels."""
-
-    forth: Callable[[], Change]
-    back: Callable[[], Change]
-    classes: frozenset[int] = frozenset()
 
 
 class Decisions:
@@ -52,21 +34,17 @@ class Decisions:
 
     Attributes:
         version: counts the changes, and undone ones.
-        names: of the classes that there are, by id, in the order of the page.
-        values: of each sample: id of its class, or one of ``UNLABELED``, ``NOT_SURE``, ``NONE``.
-        who: decided about each sample, an index of ``DECIDED``.
+        labels: as they are now.
         lost: decisions about samples that are not there any more; they stay in the journal.
     """
 
     def __init__(self, journal: Journal, keys: Sequence[str], fingerprint: str) -> None:
         self.journal, self.keys = journal, keys
-        self.names: dict[int, str] = {}
-        self.values = np.full(len(keys), UNLABELED, np.int16)
-        self.who = np.zeros(len(keys), np.uint8)
+        self.labels = Labels(len(keys))
         self.version, self.lost, self._next = 0, 0, 0
         self._imported, self._brought = 0, set[int]()  # labels from elsewhere, and their classes
-        self._done: list[_Step] = []
-        self._undone: list[_Step] = []
+        self._done: list[Step] = []
+        self._undone: list[Step] = []
         self._place = {key: place for place, key in enumerate(keys)}
         self.is_new = not journal.entries
         if self.is_new:
@@ -91,6 +69,21 @@ class Decisions:
             )
 
     # -- what may be asked -----------------------------------------------------------------------
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Of the classes, by id."""
+        return self.labels.names
+
+    @property
+    def values(self) -> NDArray[np.int16]:
+        """Of each sample: id of its class, or one of ``UNLABELED``, ``NOT_SURE``, ``NONE``."""
+        return self.labels.values
+
+    @property
+    def who(self) -> NDArray[np.uint8]:
+        """Who decided about each sample, an index of ``DECIDED``."""
+        return self.labels.who
 
     @property
     def can_undo(self) -> bool:
@@ -146,7 +139,7 @@ class Decisions:
             check_integer("sample", sample, least=0)
             if sample >= len(self.keys):
                 raise ValueError(f"sample must be below {len(self.keys)}, got {sample}")
-            self._code(value)
+            self.labels.code(value)
             pairs[self.keys[sample]] = value
         if not pairs:
             raise ValueError("decisions must name a sample or more, got none")
@@ -162,7 +155,7 @@ class Decisions:
     def rename_class(self, version: int, number: int, name: str) -> Change:
         """Another name for a class."""
         self._check_version(version)
-        self._check_class(number)
+        self.labels.check_class(number)
         if self.names[number] == name.strip():
             raise ValueError(f"class {name.strip()!r} has this name already")
         return self._take({"do": "rename", "class": number, "name": self._new_name(name)})
@@ -170,8 +163,8 @@ class Decisions:
     def merge_classes(self, version: int, source: int, into: int) -> Change:
         """All samples of one class are of another."""
         self._check_version(version)
-        self._check_class(source)
-        self._check_class(into)
+        self.labels.check_class(source)
+        self.labels.check_class(into)
         if source == into:
             raise ValueError(f"a class must be merged into another one, got {source} twice")
         return self._take({"do": "merge", "class": source, "into": into})
@@ -223,80 +216,30 @@ class Decisions:
             return step.forth()
         if do == "import":
             return self._import(entry["labels"])
-        step = {
-            "label": self._labeling, "add": self._adding, "rename": self._renaming,
-            "merge": self._merging,
-        }[do](entry)  # fmt: skip
+        step = self._step(entry)
         self._done.append(step)
         self._undone.clear()
         return step.forth()
 
-    def _labeling(self, entry: Entry) -> _Step:
-        pairs = [(self._place.get(key), self._code(value)) for key, value in entry["labels"]]
-        known = [(place, value) for place, value in pairs if place is not None]
-        self.lost += len(pairs) - len(known)
-        samples = np.array([place for place, _ in known], np.int64)
-        values = np.array([value for _, value in known], np.int16)
-        return self._setting(samples, values, DECIDED.index(entry["who"]))
-
-    def _setting(self, samples: NDArray[np.int64], values: NDArray[np.int16], who: int) -> _Step:
-        before, who_before = self.values[samples].copy(), self.who[samples].copy()
-
-        def forth() -> Change:
-            self.values[samples], self.who[samples] = values, who
-            return Change(samples, before, values)
-
-        def back() -> Change:
-            self.values[samples], self.who[samples] = before, who_before
-            return Change(samples, values, before)
-
-        return _Step(forth, back, frozenset(values[values >= 0].tolist()))
-
-    def _adding(self, entry: Entry) -> _Step:
-        number, name = int(entry["class"]), str(entry["name"])
+    def _step(self, entry: Entry) -> Step:
+        do = entry["do"]
+        if do == "label":
+            pairs = [(self._place.get(key), self.labels.code(value))
+                     for key, value in entry["labels"]]  # fmt: skip
+            known = [(place, value) for place, value in pairs if place is not None]
+            self.lost += len(pairs) - len(known)
+            samples, codes = [place for place, _ in known], [code for _, code in known]
+            return self.labels.setting(samples, codes, DECIDED.index(entry["who"]))
+        number = int(entry["class"])
+        if do == "merge":
+            return self.labels.merging(number, int(entry["into"]))
+        name = str(entry["name"])
+        if do == "rename":
+            return self.labels.renaming(number, name)
+        if do != "add":
+            raise ValueError(f"do must be label, add, rename or merge, got {do!r}")
         self._next = max(self._next, number + 1)
-
-        def forth() -> Change:
-            self.names[number] = name
-            return _nothing()
-
-        def back() -> Change:
-            del self.names[number]
-            return _nothing()
-
-        return _Step(forth, back)
-
-    def _renaming(self, entry: Entry) -> _Step:
-        number, name = int(entry["class"]), str(entry["name"])
-        before = self.names[number]
-
-        def named(it: str) -> Callable[[], Change]:
-            def act() -> Change:
-                self.names[number] = it
-                return _nothing()
-
-            return act
-
-        return _Step(named(name), named(before))
-
-    def _merging(self, entry: Entry) -> _Step:
-        source, into = int(entry["class"]), int(entry["into"])
-        names = dict(self.names)
-        moved = np.flatnonzero(self.values == source)
-        before = self.values[moved]
-        after = np.full(len(moved), into, np.int16)
-
-        def forth() -> Change:
-            del self.names[source]
-            self.values[moved] = into
-            return Change(moved, before, after)
-
-        def back() -> Change:
-            self.names = dict(names)
-            self.values[moved] = source
-            return Change(moved, after, before)
-
-        return _Step(forth, back)
+        return self.labels.adding(number, name)
 
     def _import(self, rows: Sequence[Sequence[str]]) -> Change:
         names = {name for _, name, _ in rows if name}
@@ -327,21 +270,6 @@ class Decisions:
                 f"version {version} is not the latest, {self.version}: another tab has changed it"
             )
 
-    def _check_class(self, number: object) -> None:
-        if not isinstance(number, int) or isinstance(number, bool) or number not in self.names:
-            raise ValueError(f"class must be one of {', '.join(map(str, self.names))}, "
-                             f"got {number!r}")  # fmt: skip
-
-    def _code(self, value: Value) -> int:
-        if value is None:
-            return UNLABELED
-        if isinstance(value, str):
-            if value not in WORDS:
-                raise ValueError(f"class must be an id, {', '.join(WORDS)} or null, got {value!r}")
-            return WORDS[value]
-        self._check_class(value)
-        return value
-
     def _new_name(self, name: object) -> str:
         if not isinstance(name, str):
             raise TypeError(f"name must be a string, got {type(name).__name__}")
@@ -355,8 +283,3 @@ class Decisions:
         if self._next >= MOST_CLASSES:
             raise ValueError(f"there can be at most {MOST_CLASSES} classes")
         return name
-
-
-def _nothing() -> Change:
-    none = np.empty(0, np.int64)
-    return Change(none, none.astype(np.int16), none.astype(np.int16))

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from cclp.labelling.atlas import ALIKE, Atlas
 from cclp.labelling.beliefs import Beliefs, Tested, graph_beliefs
-from cclp.labelling.decisions import UNLABELED, Change
 from cclp.labelling.expected import Expected, expect_error
+from cclp.labelling.labels import UNLABELED, Change
 from cclp.labelling.live import LiveGraph
 from cclp.labelling.queries import Influence, uncertainty
 from cclp.labelling.refinement import Correction, Task, corrected

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cclp.labelling.decisions import Change
+from cclp.labelling.labels import Change
 from cclp.pseudo_labels.leave_one_out import LeftOut
 from cclp.pseudo_labels.shares import SMALLEST, balanced_error, distance
 from cclp.pseudo_labels.solvers import (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cclp.checks import check_choice
 from cclp.data.user.label_file import DECIDED, PROPAGATED, Decided, write_rows
 from cclp.files import write_bytes
-from cclp.labelling.decisions import UNLABELED
+from cclp.labelling.labels import UNLABELED
 from cclp.labelling.source import Source
 
 ExportKind = Literal["csv", "folder", "npz"]

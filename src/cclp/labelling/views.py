@@ -6,9 +6,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cclp.labelling.decisions import NONE, NOT_SURE, UNLABELED, Decisions
+from cclp.labelling.decisions import Decisions
 from cclp.labelling.engine import Engine
 from cclp.labelling.keys import keys_of
+from cclp.labelling.labels import NONE, NOT_SURE, UNLABELED
+from cclp.labelling.source import Source
 
 Json = dict[str, Any]
 Why = Literal["typical", "influential", "disagreement", "chosen"]
@@ -90,6 +92,23 @@ def question_row(
                 nearest.append({"class": number, "samples": near})
         followers = engine.followers(sample)
     return {**found, "nearest": nearest, "followers": followers}
+
+
+def find_words(source: Source, decisions: Decisions, words: str, most: int) -> list[int]:
+    """Samples whose file name, cells, text or class hold all words."""
+    if not isinstance(words, str):
+        raise TypeError(f"words must be a string, got {type(words).__name__}")
+    wanted = words.lower().split()
+    names = {number: name.lower() for number, name in decisions.names.items()}
+    found: list[int] = []
+    for sample in range(len(source)):
+        if not wanted or len(found) >= most:
+            break
+        label = names.get(int(decisions.values[sample]), "")
+        text = f"{source.words(sample)}\n{label}"
+        if all(word in text for word in wanted):
+            found.append(sample)
+    return found
 
 
 def given_value(decisions: Decisions, sample: int) -> int | str | None:

@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from cclp.checks import check_choice, check_integer
 from cclp.files import cache_root
 from cclp.labelling.advice import advise
-from cclp.labelling.atlas import Atlas
 from cclp.labelling.contradictions import find_contradictions
-from cclp.labelling.decisions import NONE, NOT_SURE, UNLABELED, Change, Decisions, Value
-from cclp.labelling.engine import Engine, Network
+from cclp.labelling.decisions import Decisions
+from cclp.labelling.engine import Engine
 from cclp.labelling.expected import Expected
-from cclp.labelling.follower import Follower
 from cclp.labelling.journal import Journal
+from cclp.labelling.labels import NONE, NOT_SURE, UNLABELED, Change, Value
+from cclp.labelling.loop import Loop
 from cclp.labelling.outcomes import export_labels
-from cclp.labelling.refinement import Correction, Refiner, Task
 from cclp.labelling.source import Source
 from cclp.labelling.training import Training
 from cclp.labelling.views import (
     Json,
     Why,
     class_rows,
+    find_words,
     given_bytes,
     given_value,
     probabilities_of,
@@ -68,7 +68,6 @@ class Workbench:
         check_choice("image_distance", image_distance, IMAGE_DISTANCES)
         self.source, self.folder = source, folder
         self._lock = threading.RLock()
-        self._engine_lock = threading.RLock()  # of changes of the engine; taken before the other
         self._report = Watched(report)
         self._journal = Journal(folder)
         try:
@@ -78,27 +77,27 @@ class Workbench:
         except BaseException:
             self._journal.close()
             raise
-        self._distortion = image_distance == "idm"
-        self._cache = cache_root() / "neighbours" if cache is None else cache
         self._history: list[list[float | None]] = [
             list(entry["expected"]) for entry in self._journal.entries if "expected" in entry
         ]
-        self._problem: str | None = None
-        self._latest: list[float | None] = []  # a line of the history
-        self._engine: Engine | None = None
-        self._follower = Follower(self._follow, background)
         self._training = Training(source, folder)
-        self._refined = 0
-        self._refiner = Refiner(self._next_task, self._take_correction)
-        self._thread = threading.Thread(target=self._build, daemon=True)
-        self._thread.start()
+        self._loop = Loop(
+            source,
+            self._decisions,
+            self._lock,
+            self._training,
+            distortion=image_distance == "idm",
+            cache=cache_root() / "neighbours" if cache is None else cache,
+            background=background,
+            report=self._report,
+        )
 
     # -- the state ---------------------------------------------------------------------------------
 
     def state(self) -> Json:
         """Everything that the page shows all the time."""
         with self._lock:
-            self._take_predictions()
+            self._loop.take_predictions()
             engine, values = self._engine, self._decisions.values
             expected = Expected() if engine is None else engine.expected
             classes = class_rows(self._decisions, self._engine)
@@ -111,7 +110,7 @@ class Workbench:
             )
             return {
                 "version": self._decisions.version,
-                "beliefs_version": self._decisions.version + self._refined,
+                "beliefs_version": self._decisions.version + self._loop.refined,
                 "name": self.source.name,
                 "total": len(self.source),
                 "kind": self.source.kind,
@@ -123,11 +122,14 @@ class Workbench:
                 "can_undo": self._decisions.can_undo,
                 "can_redo": self._decisions.can_redo,
                 "phase": "graph" if engine is None else "ready",
-                "progress": {"what": self._problem or self._report.what, "done": self._report.done},
-                "problem": self._problem,
+                "progress": {
+                    "what": self._loop.problem or self._report.what,
+                    "done": self._report.done,
+                },
+                "problem": self._loop.problem,
                 "expected": expected._asdict(),
-                "history": [*self._history, *([self._now()] if engine else [])],
-                "fresh": self._follower.is_fresh,
+                "history": [*self._history, *([self._loop.line()] if engine else [])],
+                "fresh": self._loop.is_fresh,
                 "advice": advice,
                 "source_of_predictions": "network" if engine and engine.network else "graph",
                 "training": self._training.state(),
@@ -139,11 +141,7 @@ class Workbench:
         Raises:
             ValueError: if it cannot be.
         """
-        self._thread.join(seconds)
-        if self._problem is not None:
-            raise ValueError(self._problem)
-        self._follower.wait(seconds)
-        self._refiner.wait(seconds)
+        self._loop.wait(seconds)
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -157,7 +155,7 @@ class Workbench:
         check_integer("count", count, least=0)
         for sample in exclude:
             self._check_sample(sample)
-        self._follower.wait(_PATIENCE)
+        self._loop.catch_up(_PATIENCE)
         with self._lock:
             engine = self._engine
             if engine is None:
@@ -229,19 +227,8 @@ class Workbench:
 
     def search(self, words: str, count: int) -> list[int]:
         """Samples whose file name, cells, text or class hold all words."""
-        if not isinstance(words, str):
-            raise TypeError(f"words must be a string, got {type(words).__name__}")
-        wanted = words.lower().split()
-        names = {number: name.lower() for number, name in self._decisions.names.items()}
-        found: list[int] = []
-        for sample in range(len(self.source)):
-            if not wanted or len(found) >= min(count, MOST_LISTED):
-                break
-            label = names.get(int(self._decisions.values[sample]), "")
-            text = f"{self.source.words(sample)}\n{label}"
-            if all(word in text for word in wanted):
-                found.append(sample)
-        return found
+        with self._lock:
+            return find_words(self.source, self._decisions, words, min(count, MOST_LISTED))
 
     # -- everything at once ------------------------------------------------------------------------
 
@@ -286,7 +273,9 @@ class Workbench:
             if not isinstance(each, dict) or not {"sample", "class"} <= each.keys():
                 raise ValueError(f"a decision must have sample and class, got {each!r}")
             labels.append((each["sample"], each["class"]))
-        return self._change(lambda: self._decisions.decide(version, labels, expected=self._now()))
+        return self._change(
+            lambda: self._decisions.decide(version, labels, expected=self._loop.line())
+        )
 
     def undo(self, version: int) -> Json:
         """Take the last change back."""
@@ -307,36 +296,19 @@ class Workbench:
     def merge_classes(self, version: int, source: int, into: int) -> Json:
         """Make all samples of a class ones of another."""
         self._change(lambda: self._decisions.merge_classes(version, source, into))
-        with self._engine_lock:
-            if self._engine is not None and self._engine.network is not None:
-                self._engine.take(None, self._decisions.news)  # it has other classes
+        self._loop.forget_network()  # it has other classes
         return self.state()
 
     def _change(self, make: Callable[[], Change]) -> Json:
         with self._lock:
-            now = self._now()
+            now = self._loop.line()
             change = make()
             has_news = len(change.samples) > 0 and self._engine is not None
             if has_news:
                 self._history = [*(line for line in self._history if line[0] != now[0]), now]
         if has_news:
-            self._follower.wake()
-            self._refiner.ask()
+            self._loop.wake()
         return self.state()
-
-    def _follow(self) -> None:
-        """Propagate what has changed since the last time."""
-        with self._engine_lock:
-            with self._lock:
-                engine, news = self._engine, self._decisions.news
-                assert engine is not None
-                before, after = engine.values, self._decisions.values.copy()
-            other = np.flatnonzero(before != after)
-            try:
-                engine.update(Change(other, before[other], after[other]), after, news)
-            except Exception as error:  # the page says it
-                self._problem = f"The labels cannot be propagated: {error}"
-            self._latest = [int((after >= 0).sum()), *engine.expected]
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -347,7 +319,7 @@ class Workbench:
             kind: "csv": a labels.csv; "folder": images by class; "npz": X and y.
             place: of the file or folder; None: in the folder of the decisions.
         """
-        self._follower.wait()
+        self._loop.catch_up()
         with self._lock:
             if self._engine is None:
                 raise ValueError("the graph is not built yet: wait a little")
@@ -375,73 +347,13 @@ class Workbench:
     def close(self) -> None:
         """Stop what is running, and let another process label."""
         self._training.stop()
-        self._refiner.close()
-        self._thread.join(5)
-        self._follower.end()
+        self._loop.close()
         with self._lock:
             self._journal.close()
 
-    # -- the graph ---------------------------------------------------------------------------------
-
-    def _build(self) -> None:
-        try:
-            atlas = Atlas.build(
-                self.source, distortion=self._distortion, cache=self._cache, report=self._report
-            )
-            with self._lock:
-                before, news = self._decisions.values.copy(), self._decisions.news
-            with self._report.work("Passing labels on to similar samples", None):
-                engine = Engine(atlas, before, news)
-            with self._lock:  # answers that came meanwhile
-                after = self._decisions.values
-                other = np.flatnonzero(before != after)
-                change = Change(other, before[other], after[other])
-                engine.update(change, after, self._decisions.news)
-                self._latest = [int((after >= 0).sum()), *engine.expected]
-                self._engine = engine
-            self._refiner.ask()
-        except Exception as error:  # the page says it
-            self._problem = f"The graph cannot be built: {error}"
-
-    def _next_task(self) -> Task | None:
-        with self._engine_lock:
-            return None if self._engine is None else self._engine.task()
-
-    def _take_correction(self, correction: Correction) -> None:
-        with self._engine_lock:
-            if self._engine is not None:
-                self._engine.correct(correction, self._decisions.news)
-                self._took()
-
-    def _take_predictions(self) -> None:
-        """Once a network is trained, its predictions replace the graph's."""
-        if self._engine is not None and self._training.is_done and not self._training.is_taken:
-            self._training.is_taken = True
-            threading.Thread(target=self._predict, daemon=True).start()
-
-    def _predict(self) -> None:
-        training = self._training
-        try:
-            names, probabilities = training.predict()
-        except Exception as error:  # the page says it
-            training.problem = f"its predictions cannot be read: {error}"
-            return
-        classes = np.array([training.ids[name] for name in names])
-        order = np.argsort(classes)
-        with self._engine_lock:
-            engine = self._engine
-            assert engine is not None
-            by_node = probabilities[engine.atlas.first][:, order]
-            network = Network(tuple(classes[order].tolist()), by_node, training.seen)
-            engine.take(network, self._decisions.news)
-            self._took()
-
-    def _took(self) -> None:
-        """Beliefs have become others without an answer."""
-        assert self._engine is not None
-        with self._lock:
-            self._refined += 1
-            self._latest = [int((self._engine.values >= 0).sum()), *self._engine.expected]
+    @property
+    def _engine(self) -> Engine | None:
+        return self._loop.engine
 
     def _row(
         self,
@@ -451,12 +363,6 @@ class Workbench:
         said: NDArray[np.float64] | None = None,
     ) -> Json:
         return question_row(self._decisions, self._engine, sample, why, classes, said)
-
-    def _now(self) -> list[float | None]:
-        """A line of the history."""
-        if self._engine is None:
-            return [int((self._decisions.values >= 0).sum()), None, None, None]
-        return self._latest
 
     def _check_sample(self, sample: object) -> None:
         check_integer("sample", sample, least=0)
