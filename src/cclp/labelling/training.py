@@ -32,6 +32,7 @@ class Training:
         ids: of its classes, by name.
         seen: samples that were labeled when it began.
         is_taken: whether somebody has asked for its predictions.
+        is_believed: whether they have replaced those of the graph.
         problem: with them.
     """
 
@@ -40,7 +41,7 @@ class Training:
         self.run: Path | None = None
         self.ids: dict[str, int] = {}
         self.seen: NDArray[np.bool_] = np.empty(0, bool)
-        self.is_taken, self.problem = False, ""
+        self.is_taken, self.is_believed, self.problem = False, False, ""
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
@@ -89,7 +90,8 @@ class Training:
             )
         self.ids = {name: number for number, name in names.items()}
         self.seen = values >= 0
-        self._stopped, self.is_taken, self.problem = False, False, ""
+        self._stopped, self.problem = False, ""
+        self.is_taken = self.is_believed = False
 
     def stop(self) -> None:
         """End it, if it is running."""
@@ -119,11 +121,13 @@ class Training:
         code = self._process.poll()
         state = "running" if code is None else "done" if code == 0 else "failed"
         message = self.problem
+        if state == "done" and not (self.is_believed or message):
+            state = "reading"
         if state == "failed":
             message = "stopped" if self._stopped else self._said()
         return {
             "state": state,
-            "step": steps if state == "done" else step,
+            "step": steps if code == 0 else step,
             "steps": steps,
             "error": error,
             "run": str(self.run),

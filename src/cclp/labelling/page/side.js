@@ -94,8 +94,9 @@ function drawTraining({ training }) {
     stop.id = "train-stop";
     const what = steps > 0 ? `Training: step ${step.toLocaleString("en")} of ${steps.toLocaleString("en")}` : "Training begins…";
     parts.push(element("span", message && !step ? message : what), bar, stop);
-  } else if (state === "done") {
-    parts.push(element("span", `✓ Trained${error === null ? "" : `, ${percent(error)} error`}. ${message}`), element("small", training.run, "path"));
+  } else if (state === "reading") parts.push(element("span", "Trained. Reading what the network predicts…"));
+  else if (state === "done") {
+    parts.push(element("span", `✓ Trained${error === null ? "" : `, ${percent(error)} error`}. ${message || "Its predictions replace the graph's."}`), element("small", training.run, "path"));
   } else parts.push(element("span", `The training has failed: ${message}`, "trouble"));
   const words = parts.map((part) => part.textContent).join("|");
   if (box.dataset.words === words) return; // the button Stop must not be replaced under a click

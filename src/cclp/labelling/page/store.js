@@ -26,7 +26,7 @@ function take(state) {
   store.state = state;
   if (state.problem && state.phase === "ready") say.trouble(state.problem);
   for (const listener of listeners) listener(state, before);
-  const soon = state.phase !== "ready" ? WAITING : state.fresh === false ? UNFINISHED : state.training?.state === "running" ? AGAIN
+  const soon = state.phase !== "ready" ? WAITING : state.fresh === false ? UNFINISHED : ["running", "reading"].includes(state.training?.state) ? AGAIN
     : Date.now() < refinedUntil ? LATER : 0; // beliefs are refined some time after the last answer
   clearTimeout(timer);
   if (soon) timer = setTimeout(refresh, soon);
