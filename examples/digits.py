@@ -122,10 +122,13 @@ def draw(errors: Errors, embedded: dict[str, Any], path: Path) -> None:
             each = 100 * np.array(errors[count][name])
             axis.barh(row, each.mean(), color=BARS.get(name, "#c4c4c4"))
             axis.plot(each, [row] * len(each), "k|", ms=9)
-            axis.text(each.max() + 1, row, f"{each.mean():.1f} %", va="center", fontsize=11)
+            axis.annotate(
+                f"{each.mean():.1f} %", (each.max(), row), (7, 0), va="center", fontsize=11,
+                textcoords="offset points",
+            )  # fmt: skip
         axis.set_yticks(range(len(names)), names[::-1], fontsize=11)
         axis.set_title(f"{count} labels: test error, %", fontsize=12)
-        axis.margins(x=0.2)
+        axis.margins(x=0.25)
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=160)
     plt.close(figure)
