@@ -63,9 +63,9 @@ class CCLPClassifier(Predictor):
     A network is trained by compact latent space clustering [1]_ (or another method): every step
     builds a graph over the embeddings of a batch, propagates the labels over it, and pulls each
     class into one compact cluster. Pseudo-labels guide it: the vote of label propagation on a
-    nearest-neighbour graph of all samples and of three classifiers that learn from the labels
-    alone, weighted by how well each predicts labels that were left out. Features are centred
-    inside, and standardised if their units differ.
+    nearest-neighbour graph of all samples and of four simple classifiers, weighted by how well each
+    predicts labels that were left out. Features are centred inside, and standardised if their units
+    differ.
 
     Parameters
     ----------
