@@ -58,6 +58,20 @@ def test_all_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
     assert state(again(decisions)) == before
 
 
+def test_what_was_drawn_is_remembered(tmp_path: Path) -> None:
+    decisions = filled(tmp_path)
+    decisions.decide(5, [(5, 0)], drawn=True)
+    decisions.decide(6, [(5, 1)])  # another answer about a sample that was drawn
+    decisions = again(decisions)
+    assert np.flatnonzero(decisions.labels.drawn).tolist() == [5]
+    decisions.undo(7)
+    assert np.flatnonzero(decisions.labels.drawn).tolist() == [5]
+    decisions.undo(8)
+    assert not decisions.labels.drawn.any()
+    decisions.redo(9)
+    assert np.flatnonzero(again(decisions).labels.drawn).tolist() == [5]
+
+
 def test_undo_and_redo_have_no_end(tmp_path: Path) -> None:
     decisions = filled(tmp_path)
     decisions.merge_classes(5, 1, 0)

@@ -85,8 +85,8 @@ def test_from_no_label_to_nearly_all(bench: Workbench) -> None:
     assert [line[0] for line in state["history"]] == list(range(41))
     low, high = state["expected"]["low"], state["expected"]["high"]
     assert low < (found != Y).mean() < high
-    question = bench.questions(1)[0]
-    assert question["why"] == "influential"
+    question, other = bench.questions(2)  # every fourth is drawn at random
+    assert (question["why"], other["why"]) == ("drawn", "influential")
     assert len(question["probabilities"]) == 10
     assert question["nearest"][0]["class"] == int(np.argmax(question["probabilities"]))
 
@@ -102,6 +102,24 @@ def test_questions_are_different_and_open(bench: Workbench) -> None:
     assert state["not_sure"] == 1
     assert bench.questions(1)[0]["sample"] != asked[0]
     assert np.frombuffer(bench.given(), np.uint8)[asked[0]] == 254
+
+
+def test_only_answers_about_drawn_samples_count_as_such(bench: Workbench) -> None:
+    state = answer(bench, 12)
+    question = bench.questions(1)[0]
+    assert question["why"] == "drawn"
+    number, sample = state["classes"][0]["id"], question["sample"]
+    other = next(i for i in range(300) if i != sample and bench.sample(i)["given"] is None)
+    both = [{"sample": i, "class": number} for i in (sample, other)]
+    state = bench.decide(state["version"], both)  # of a page
+    assert "drawn" not in journal(bench)
+    state = bench.undo(state["version"])
+    bench.decide(state["version"], both[:1])
+    assert journal(bench).count('"drawn":true') == 1
+
+
+def journal(bench: Workbench) -> str:
+    return (bench.folder / "decisions.jsonl").read_text()
 
 
 def test_undo_brings_the_beliefs_back(bench: Workbench) -> None:

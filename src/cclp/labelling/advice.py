@@ -9,8 +9,7 @@ from cclp.labelling.expected import Expected
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 
 FEWEST = 2  # labels of each class, before an end is in sight
-STILL = 0.1  # of the expected error: less gained than this, over half as many labels again
-GOOD = 0.02
+STILL = 0.1  # of the graph's own estimate: less gained than this, over half as many labels again
 
 
 def advise(
@@ -26,7 +25,7 @@ def advise(
     def said(kind: str, text: str) -> dict[str, Any]:
         return {"kind": kind, "text": text}
 
-    if beliefs is None or expected.error is None or expected.high is None:
+    if beliefs is None or expected.error is None or expected.own is None:
         return said(
             "begin", "Name the classes as you meet them: each question is about a new kind."
         )
@@ -47,16 +46,19 @@ def advise(
             f"{len(wrong)} labels are contradicted by their neighbours: look at them, some may be "
             "mistakes.",
         )
-    before = [line for line in history if line[1] is not None and line[0] <= labeled / 1.5]  # type: ignore[operator]
-    fallen = None
-    if before:
-        last = before[-1][1]
-        fallen = 1 - expected.error / last if last else 0.0
-    if fallen is not None and fallen < STILL and labeled >= 3 * classes:
+    if labeled >= 3 * classes and _is_still(expected, history, labeled):
         return said(
             "enough",
-            f"More labels will hardly help: the expected error is {expected.error:.1%}, and was "
-            f"{before[-1][1]:.1%} with {before[-1][0]:.0f} labels. Look at some pages of Confirm "
-            "before you rely on it: where classes overlap, the graph can be sure and wrong.",
+            f"More labels will hardly help: what the graph expects of itself has stayed the same. "
+            f"{expected.error:.1%} of the other samples may be wrong, between {expected.low:.1%} "
+            f"and {expected.high:.1%}: questions that are drawn at random will tell it better.",
         )
     return said("go_on", "Go on: each answer still changes what is believed of many samples.")
+
+
+def _is_still(expected: Expected, history: Sequence[Sequence[float | None]], labeled: int) -> bool:
+    """Whether the graph's own estimate has hardly fallen over half as many labels again."""
+    before = [line[4] for line in history if len(line) > 4 and line[0] <= labeled / 1.5]  # type: ignore[operator]
+    if expected.own is None or not before or not before[-1]:
+        return False
+    return 1 - expected.own / before[-1] < STILL

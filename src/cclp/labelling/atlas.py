@@ -1,5 +1,6 @@
 """The graph of the samples with what the page needs of it: built once, in the background."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,7 @@ class Atlas:
         W: affinities of n nodes, connected.
         points: their features, (n, F).
         place: the node of each sample, (N,).
+        typicality: how dense it is around each node, as a rank from 0 to 1, (n,).
         values, vectors: leading eigenvalues and eigenvectors of S.
         flat: a place of each node in the unit square.
     """
@@ -33,6 +35,7 @@ class Atlas:
     W: sparse.csr_matrix
     points: NDArray[np.float32]
     place: NDArray[np.intp]
+    typicality: NDArray[np.float64]
     values: NDArray[np.float64]
     vectors: NDArray[np.float64]
     flat: NDArray[np.float32]
@@ -53,7 +56,8 @@ class Atlas:
             W = join_components(graph.W, graph.points, np.array([0]))
         values, vectors = leading_vectors(W, report=report)
         flat = flat_map(vectors, values, W, report)
-        return cls(W, graph.points, graph.place, values, vectors, flat)
+        typicality = rank_density(graph.scales)
+        return cls(W, graph.points, graph.place, typicality, values, vectors, flat)
 
     @cached_property
     def members(self) -> NDArray[np.int64]:
@@ -73,3 +77,18 @@ class Atlas:
         apart = np.square(self.points[self.place[others]] - here).sum(1)
         some = others[np.argsort(apart, kind="stable")[: count + 1]]
         return [int(other) for other in some if other != sample][:count]
+
+
+def rank_density(scales: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
+    """Ranks of the nodes by how near their neighbours are: 1 for the nearest.
+
+    Args:
+        scales: distance to the farthest of each node's neighbours, in one or more measures.
+
+    >>> rank_density([np.array([3.0, 1.0])]).tolist()
+    [0.5, 1.0]
+    """
+    far = np.sum([scale / max(float(scale.mean()), 1e-30) for scale in scales], axis=0)
+    ranks = np.empty(len(far))
+    ranks[np.argsort(-far, kind="stable")] = np.arange(1, len(far) + 1)
+    return ranks / len(far)

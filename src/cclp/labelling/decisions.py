@@ -120,6 +120,7 @@ class Decisions:
         labels: Sequence[tuple[int, Value]],
         who: str | None = None,
         expected: Sequence[float | None] | None = None,
+        drawn: bool = False,
     ) -> Change:
         """Labels of samples; of a sample that is named twice, the last counts.
 
@@ -128,6 +129,7 @@ class Decisions:
             labels: samples, and the id of a class, "not_sure", "none", or None to take it back.
             who: of ``DECIDED``; None: a person for one sample, a page for several.
             expected: number of labels and error before, for the history.
+            drawn: whether the samples were drawn at random to be asked about.
 
         Raises:
             Stale: if another change came first.
@@ -145,6 +147,8 @@ class Decisions:
             raise ValueError("decisions must name a sample or more, got none")
         who = who or ("person" if len(pairs) == 1 else "page")
         entry: Entry = {"do": "label", "labels": list(pairs.items()), "who": who}
+        if drawn:
+            entry["drawn"] = True
         return self._take(entry if expected is None else {**entry, "expected": list(expected)})
 
     def add_class(self, version: int, name: str) -> Change:
@@ -229,7 +233,8 @@ class Decisions:
             known = [(place, value) for place, value in pairs if place is not None]
             self.lost += len(pairs) - len(known)
             samples, codes = [place for place, _ in known], [code for _, code in known]
-            return self.labels.setting(samples, codes, DECIDED.index(entry["who"]))
+            who, drawn = DECIDED.index(entry["who"]), entry.get("drawn") is True
+            return self.labels.setting(samples, codes, who, drawn)
         number = int(entry["class"])
         if do == "merge":
             return self.labels.merging(number, int(entry["into"]))

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cclp.labelling.atlas import ALIKE, Atlas
 from cclp.labelling.beliefs import Beliefs, Tested, graph_beliefs
-from cclp.labelling.expected import Expected, expect_error
+from cclp.labelling.expected import Drawn, Expected, expect_error
 from cclp.labelling.labels import UNLABELED, Change
 from cclp.labelling.live import LiveGraph
 from cclp.labelling.queries import Influence, uncertainty
@@ -17,7 +18,17 @@ from cclp.pseudo_labels.solvers import random_walk
 
 _TESTED_AT_FIRST = 100  # labels that came with the data: each costs a solve
 _TESTED_OF_MANY = 16  # labels that were given at once, or faster than they are propagated
-_OPEN_WEIGHT = 0.05  # of samples that are believed of a class but far from its labels
+_OPEN_WEIGHT = 0.3  # of samples that are believed of a class but far from its labels
+_FIRST = 12  # answers, after which the groups are known and their typical samples count more
+_TYPICAL = 0.5  # power of the typicality
+_DRAWN_EACH = 4  # questions, of which one is drawn at random: that tells the error without a bias
+
+
+class Question(NamedTuple):
+    """A sample to ask about, and whether it was drawn at random."""
+
+    sample: int
+    drawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,42 +65,61 @@ class Engine:
 
     Args:
         atlas: the graph.
-        values, news: of the samples, see :class:`cclp.labelling.decisions.Decisions`.
+        values, news, drawn: see :class:`cclp.labelling.decisions.Decisions`.
+        order: in which samples are drawn; None: a random one, the same each time.
 
     Attributes:
         beliefs: about all nodes.
         expected: error of the beliefs about unlabeled samples.
     """
 
-    def __init__(self, atlas: Atlas, values: NDArray[np.int16], news: Sequence[bool] = ()) -> None:
+    def __init__(
+        self,
+        atlas: Atlas,
+        values: NDArray[np.int16],
+        news: Sequence[bool] = (),
+        drawn: NDArray[np.bool_] | None = None,
+        order: NDArray[np.int64] | None = None,
+    ) -> None:
         self.atlas = atlas
         self.network: Network | None = None
         self.correction: Correction | None = None
         self._walk = random_walk(atlas.W)
         self.live = LiveGraph(atlas.W, atlas.place)
         self.influence = Influence(atlas.values, atlas.vectors, atlas.members)
+        rng = np.random.default_rng(0)
         given = np.flatnonzero(values != UNLABELED)
-        labeled = np.random.default_rng(0).permutation(given[values[given] >= 0])
+        labeled = rng.permutation(given[values[given] >= 0])
+        drawn = np.zeros(len(values), np.bool_) if drawn is None else drawn
+        labeled = labeled[np.argsort(~drawn[labeled], kind="stable")]
+        self._order = rng.permutation(len(values)) if order is None else order
         if len(labeled) > 1:
             self.live.find_own(atlas.place[labeled[:_TESTED_AT_FIRST]])
         before = np.full(len(given), UNLABELED, np.int16)
-        self.update(Change(given, before, values[given]), values, news)
+        self.update(Change(given, before, values[given]), values, news, drawn)
 
-    def update(self, change: Change, values: NDArray[np.int16], news: Sequence[bool]) -> None:
+    def update(
+        self,
+        change: Change,
+        values: NDArray[np.int16],
+        news: Sequence[bool],
+        drawn: NDArray[np.bool_],
+    ) -> None:
         """Take in a change.
 
         Args:
             change: that was made.
             values: of all samples after it.
             news: whether each answer so far was of a new class.
+            drawn: whether each sample was drawn at random to be asked about.
         """
-        self.values = values.copy()
+        self.values, self._news, self._drawn = values.copy(), list(news), drawn.copy()
         self.live.update(change)
         new = np.random.default_rng(len(values)).permutation(change.samples[change.after >= 0])
         if 1 < len(new) < len(values):
             self.live.find_own(self.atlas.place[new[:_TESTED_OF_MANY]])
         self.influence.restart(self.atlas.place[values != UNLABELED])
-        self._believe(news)
+        self._believe()
 
     def task(self) -> Task | None:
         """What refines the beliefs of the graph, if anything does."""
@@ -97,17 +127,17 @@ class Engine:
             return None
         return Task.of(self._walk, self.live, self.beliefs, self.values)
 
-    def correct(self, correction: Correction, news: Sequence[bool]) -> None:
+    def correct(self, correction: Correction) -> None:
         """Believe what refinement has found."""
         self.correction = correction
-        self._believe(news)
+        self._believe()
 
-    def take(self, network: "Network | None", news: Sequence[bool]) -> None:
+    def take(self, network: "Network | None") -> None:
         """Believe a network from now on, or the graph again."""
         self.network = network
-        self._believe(news)
+        self._believe()
 
-    def _believe(self, news: Sequence[bool]) -> None:
+    def _believe(self) -> None:
         classes = np.unique(self.values[self.values >= 0]).tolist()
         found = graph_beliefs(self.live, classes, self.values, self.influence)
         if self.correction is not None:
@@ -117,9 +147,9 @@ class Engine:
             self.beliefs = self.network.beliefs(
                 self.values, self.atlas.place, found, self.influence
             )
-        self.expected: Expected = self._expect(news)
+        self.expected: Expected = self._expect()
 
-    def _expect(self, news: Sequence[bool]) -> Expected:
+    def _expect(self) -> Expected:
         beliefs, influence, place = self.beliefs, self.influence, self.atlas.place
         if len(beliefs.classes) < 2:
             return Expected()
@@ -132,8 +162,20 @@ class Engine:
             self.unlabeled,
             other != beliefs.best,
             influence.openness(),
-            news,
+            self._news,
+            self._left_out_of_drawn(),
         )
+
+    def _left_out_of_drawn(self) -> Drawn:
+        """What is predicted of the samples that were drawn at random, without their own labels."""
+        mine = np.flatnonzero(self._drawn & (self.values >= 0))
+        tested = self.beliefs.tested
+        correct = tested.correct[np.isin(tested.samples, mine)]
+        if self.network is None:
+            alone = self.live.counts[self.values[mine]] == 1  # nothing tells of their class
+        else:
+            alone = ~self.network.seen[mine] & ~np.isin(self.values[mine], self.network.classes)
+        return Drawn(int((~correct).sum()) + int(alone.sum()), int(correct.sum()))
 
     @property
     def unlabeled(self) -> NDArray[np.int64]:
@@ -154,7 +196,7 @@ class Engine:
         count: int,
         exclude: Sequence[int] = (),
         forbidden: NDArray[np.bool_] | None = None,
-    ) -> list[int]:
+    ) -> list[Question]:
         """Samples to ask about, best first; no two of them are near-duplicates.
 
         Args:
@@ -166,19 +208,29 @@ class Engine:
         for sample in exclude:
             trial.add(int(place[sample]))
         free = self.values == UNLABELED
+        asked = int((~free).sum()) + int(free[list(exclude)].sum())
         free[list(exclude)] = False
         if forbidden is not None:
             free &= ~forbidden
-        open_ = np.bincount(place[free], minlength=len(self.atlas.members)) > 0
         doubt = uncertainty(self.beliefs.probabilities) + _OPEN_WEIGHT * trial.openness()
         weight = self.atlas.members * doubt
-        found = []
-        for _ in range(min(count, int(open_.sum()))):
-            node = int(np.where(open_, trial.gains(weight), -np.inf).argmax())
-            open_[node] = False
-            trial.add(node)
-            here = np.flatnonzero((place == node) & free)
-            found.append(int(here[0]))
+        found: list[Question] = []
+        for number in range(asked, asked + count):
+            if not free.any():
+                break
+            drawn = number >= _FIRST and number % _DRAWN_EACH == 0
+            if drawn:
+                sample = int(self._order[free[self._order].argmax()])
+            else:
+                open_ = np.bincount(place[free], minlength=len(weight)) > 0
+                gains = trial.gains(weight)
+                if number >= _FIRST:
+                    gains *= self.atlas.typicality**_TYPICAL
+                node = np.where(open_, gains, -np.inf).argmax()
+                sample = int((free & (place == node)).argmax())
+            free[place == place[sample]] = False
+            trial.add(int(place[sample]))
+            found.append(Question(sample, drawn))
         return found
 
     def followers(self, sample: int) -> int:

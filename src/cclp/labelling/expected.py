@@ -1,15 +1,20 @@
-"""The error that is to be expected, with an interval, from labels that were not drawn by chance.
+"""The error that is to be expected, with an interval.
 
 Samples are asked about because they are doubtful and because the labels so far tell little about
 them. So the share of left-out labels that are predicted wrong is not that of all samples: with our
-own questions it is several times as high. Among samples of the same certainty, about which the
-labels tell equally much, the order of the questions matters little. So errors are counted there,
-and weighted by how many unlabeled samples are like that (post-stratification).
+own questions it is several times as high. There are two kinds of evidence.
 
-Where no label tells, the estimate is what the methods say themselves: half is the propagated
-probability that a sample is of another class, half is how often two methods differ (of two that
-do, one at least is wrong). Classes that nobody has met yet are errors too: their share is how much
-is not known of the samples, times how often the last answers were of a new class.
+The graph's own: among samples of the same certainty, about which the labels tell equally much, the
+order of the questions matters little. So errors are counted there, and weighted by how many
+unlabeled samples are like that (post-stratification). Where no label tells, the estimate is what
+the methods say themselves: half is the propagated probability that a sample is of another class,
+half is how often two methods differ (of two that do, one at least is wrong). Classes that nobody
+has met yet are errors too: their share is how much is not known of the samples, times how often the
+last answers were of a new class. Where classes overlap on the graph, all of this is wrong together.
+
+Samples that were drawn at random: left out, they are predicted wrong as often as all others. They
+are few. So the graph's own estimate is the mean of a beta distribution that weighs as much as
+``TRUST`` random samples, and those that were drawn are added to it.
 """
 
 from collections.abc import Sequence
@@ -22,11 +27,12 @@ from scipy.stats import beta
 from cclp.labelling.beliefs import OPEN, Beliefs
 
 LEVEL = 0.9  # of the interval
+TRUST = 3.0  # in the graph's own estimate, in random samples
 _CERTAIN = (0.5, 0.8, 0.95, 0.99)
 _WEIGHT = 4.0  # of what the methods say themselves, in labels
 _LAST = 5  # answers, of which new classes are counted
 # What is open need not be of a new class even if all answers so far were: by digits and MNIST.
-_UNKNOWN, _UNKNOWN_DEVIATION = 0.6, 0.25
+_UNKNOWN = 0.6
 
 Floats = NDArray[np.float64]
 
@@ -37,11 +43,20 @@ class Expected(NamedTuple):
     Attributes:
         error: None if there is nothing to tell it from.
         low, high: of the interval.
+        own: what the graph says of itself, without the samples that were drawn at random.
     """
 
     error: float | None = None
     low: float | None = None
     high: float | None = None
+    own: float | None = None
+
+
+class Drawn(NamedTuple):
+    """How many of the samples that were drawn at random are predicted wrong, and right."""
+
+    wrong: int
+    right: int
 
 
 def expect_error(
@@ -50,6 +65,7 @@ def expect_error(
     differs: NDArray[np.bool_],
     openness: Floats,
     news: Sequence[bool],
+    drawn: Drawn,
 ) -> Expected:
     """The expected error.
 
@@ -59,6 +75,7 @@ def expect_error(
         differs: whether another method gives the node another class, (n,).
         openness: share of a node's prior variance that the labels leave, (n,).
         news: whether each answer, in their order, was of a class that was new then.
+        drawn: samples that were drawn at random, left out.
     """
     total = members.sum()
     if len(beliefs.classes) < 2 or not total:
@@ -67,7 +84,7 @@ def expect_error(
     doubt = (1 - certainty + differs / 2) / 2
     stratum = _strata(certainty, openness)
     tested_in = _strata(tested.probabilities.max(1, initial=0), tested.openness)
-    rate, variance = 0.0, 0.0
+    rate = 0.0
     for number in np.unique(stratum):
         inside = stratum == number
         count = members[inside].sum()
@@ -75,33 +92,22 @@ def expect_error(
             continue
         claimed = float((doubt * members)[inside].sum() / count)
         labels = tested_in == number
-        wrong, right = int((~tested.correct[labels]).sum()), int(tested.correct[labels].sum())
-        a, b = wrong + _WEIGHT * claimed, right + _WEIGHT * (1 - claimed)
-        mean, share = a / (a + b), count / total
-        rate += share * mean
-        variance += share**2 * mean * (1 - mean) / (a + b + 1)
-    unknown, unknown_variance = _of_new_classes(float(openness @ members) / total, news)
-    mean = unknown + (1 - unknown) * rate
-    return _interval(mean, (1 - unknown) ** 2 * variance + (1 - rate) ** 2 * unknown_variance)
+        wrong = int((~tested.correct[labels]).sum())
+        rate += count / total * (wrong + _WEIGHT * claimed) / (int(labels.sum()) + _WEIGHT)
+    unknown = _of_new_classes(float(openness @ members) / total, news)
+    own = min(max(unknown + (1 - unknown) * rate, 1e-6), 1 - 1e-6)
+    a, b = TRUST * own + drawn.wrong, TRUST * (1 - own) + drawn.right
+    low, high = beta.interval(LEVEL, a, b)
+    return Expected(float(a / (a + b)), float(low), float(high), own)
 
 
 def _strata(certainty: Floats, openness: Floats) -> NDArray[np.intp]:
     return np.digitize(certainty, _CERTAIN) * (len(OPEN) + 1) + np.digitize(openness, OPEN)
 
 
-def _of_new_classes(openness: float, news: Sequence[bool]) -> tuple[float, float]:
-    """Expected share of samples of classes without a label, and its variance."""
+def _of_new_classes(openness: float, news: Sequence[bool]) -> float:
+    """Expected share of samples of classes without a label."""
     quiet = next((k for k, new in enumerate(reversed(news)) if new), len(news))
     a = sum(news[-_LAST:]) + 0.5
     b = max(min(_LAST, len(news)), quiet) - a + 1.0
-    mean, spread = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
-    variance = spread * _UNKNOWN**2 + (mean * _UNKNOWN_DEVIATION) ** 2
-    return openness * _UNKNOWN * mean, openness**2 * variance
-
-
-def _interval(mean: float, variance: float) -> Expected:
-    """By the beta distribution of this mean and variance."""
-    mean = min(max(mean, 1e-6), 1 - 1e-6)
-    concentration = max(mean * (1 - mean) / max(variance, 1e-12) - 1, 1.0)
-    low, high = beta.interval(LEVEL, mean * concentration, (1 - mean) * concentration)
-    return Expected(float(mean), float(low), float(high))
+    return openness * _UNKNOWN * a / (a + b)

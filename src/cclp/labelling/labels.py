@@ -44,12 +44,14 @@ class Labels:
         names: of the classes that there are, by id, in the order of the page.
         values: of each sample: id of its class, or one of ``UNLABELED``, ``NOT_SURE``, ``NONE``.
         who: decided about each sample, an index of ``DECIDED``.
+        drawn: whether each sample was drawn at random to be asked about, (N,).
     """
 
     def __init__(self, count: int) -> None:
         self.names: dict[int, str] = {}
         self.values = np.full(count, UNLABELED, np.int16)
         self.who = np.zeros(count, np.uint8)
+        self.drawn = np.zeros(count, np.bool_)
 
     def code(self, value: Value) -> int:
         """What stands for it in ``values``.
@@ -72,17 +74,22 @@ class Labels:
             known = ", ".join(map(str, self.names))
             raise ValueError(f"class must be one of {known}, got {number!r}")
 
-    def setting(self, samples: Sequence[int], codes: Sequence[int], who: int) -> Step:
+    def setting(
+        self, samples: Sequence[int], codes: Sequence[int], who: int, drawn: bool = False
+    ) -> Step:
         """Give samples other values."""
         where, values = np.array(samples, np.int64), np.array(codes, np.int16)
         before, who_before = self.values[where].copy(), self.who[where].copy()
+        drawn_before = self.drawn[where].copy()
 
         def forth() -> Change:
             self.values[where], self.who[where] = values, who
+            self.drawn[where] = drawn_before | drawn
             return Change(where, before, values)
 
         def back() -> Change:
             self.values[where], self.who[where] = before, who_before
+            self.drawn[where] = drawn_before
             return Change(where, values, before)
 
         return Step(forth, back, frozenset(values[values >= 0].tolist()))

@@ -66,7 +66,7 @@ class Loop:
         return self._follower.is_fresh
 
     def line(self) -> list[float | None]:
-        """Labels that are propagated, expected error, low and high end of its interval."""
+        """Labels that are propagated, and what :class:`Expected` says of them."""
         if self.engine is None:
             return [int((self._decisions.values >= 0).sum()), None, None, None]
         return self._latest
@@ -102,7 +102,7 @@ class Loop:
         """Believe the graph again."""
         with self._engine_lock:
             if self.engine is not None and self.engine.network is not None:
-                self.engine.take(None, self._decisions.news)
+                self.engine.take(None)
 
     def close(self) -> None:
         """End the threads."""
@@ -116,9 +116,10 @@ class Loop:
                 self._source, distortion=self._distortion, cache=self._cache, report=self._report
             )
             with self._lock:
-                before, news = self._decisions.values.copy(), self._decisions.news
+                values, news = self._decisions.values.copy(), self._decisions.news
+                drawn = self._decisions.labels.drawn.copy()
             with self._report.work("Passing labels on to similar samples", None):
-                engine = Engine(atlas, before, news)
+                engine = Engine(atlas, values, news, drawn)
             with self._lock:  # answers that came meanwhile
                 self._update(engine)
                 self.engine = engine
@@ -138,9 +139,9 @@ class Loop:
     def _update(self, engine: Engine) -> None:
         with self._lock:
             before, after = engine.values, self._decisions.values.copy()
-            news = self._decisions.news
+            news, drawn = self._decisions.news, self._decisions.labels.drawn.copy()
         other = np.flatnonzero(before != after)
-        engine.update(Change(other, before[other], after[other]), after, news)
+        engine.update(Change(other, before[other], after[other]), after, news, drawn)
         self._latest = [int((after >= 0).sum()), *engine.expected]
 
     def _next_task(self) -> Task | None:
@@ -150,7 +151,7 @@ class Loop:
     def _take_correction(self, correction: Correction) -> None:
         with self._engine_lock:
             if self.engine is not None:
-                self.engine.correct(correction, self._decisions.news)
+                self.engine.correct(correction)
                 self._took(self.engine)
 
     def _predict(self) -> None:
@@ -167,7 +168,7 @@ class Loop:
             assert engine is not None
             by_node = probabilities[engine.atlas.first][:, order]
             network = Network(tuple(classes[order].tolist()), by_node, training.seen)
-            engine.take(network, self._decisions.news)
+            engine.take(network)
             self._took(engine)
             training.is_believed = True
 

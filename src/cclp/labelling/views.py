@@ -13,7 +13,7 @@ from cclp.labelling.labels import NONE, NOT_SURE, UNLABELED
 from cclp.labelling.source import Source
 
 Json = dict[str, Any]
-Why = Literal["typical", "influential", "disagreement", "chosen"]
+Why = Literal["typical", "influential", "drawn", "disagreement", "chosen"]
 
 _NEAREST, _CANDIDATES = 3, 4
 _BYTES = {UNLABELED: 255, NOT_SURE: 254, NONE: 253}

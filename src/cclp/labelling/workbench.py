@@ -80,6 +80,7 @@ class Workbench:
         self._history: list[list[float | None]] = [
             list(entry["expected"]) for entry in self._journal.entries if "expected" in entry
         ]
+        self._drawn: set[int] = set()  # samples that the page asks about because they were drawn
         self._training = Training(source, folder)
         self._loop = Loop(
             source,
@@ -163,9 +164,11 @@ class Workbench:
             answered = self._decisions.values != UNLABELED
             late = np.flatnonzero(self._decisions.values != engine.values)  # not propagated
             beside = [*exclude, *late[:MOST_QUESTIONS].tolist()]
-        why: Why = "influential" if len(engine.beliefs.classes) > 1 else "typical"
+        best: Why = "influential" if len(engine.beliefs.classes) > 1 else "typical"
         asked = engine.ask(min(count, MOST_QUESTIONS), beside, answered)
-        return [self._row(sample, why) for sample in asked]
+        with self._lock:
+            self._drawn |= {question.sample for question in asked if question.drawn}
+        return [self._row(sample, "drawn" if drawn else best) for sample, drawn in asked]
 
     def question(self, sample: int) -> Json:
         """What is known of a sample that the user picked."""
@@ -273,9 +276,14 @@ class Workbench:
             if not isinstance(each, dict) or not {"sample", "class"} <= each.keys():
                 raise ValueError(f"a decision must have sample and class, got {each!r}")
             labels.append((each["sample"], each["class"]))
-        return self._change(
-            lambda: self._decisions.decide(version, labels, expected=self._loop.line())
-        )
+
+        def decide() -> Change:
+            sample = labels[0][0] if len(labels) == 1 else None
+            drawn = isinstance(sample, int) and sample in self._drawn
+            drawn = drawn and bool(self._decisions.values[sample] == UNLABELED)
+            return self._decisions.decide(version, labels, None, self._loop.line(), drawn)
+
+        return self._change(decide)
 
     def undo(self, version: int) -> Json:
         """Take the last change back."""

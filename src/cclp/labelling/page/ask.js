@@ -11,6 +11,7 @@ const CANDIDATES = 3, MOST_SKIPPED = 300;
 const WHY = {
   typical: () => "typical of many samples",
   influential: ({ followers }) => (followers > 1 ? `${followers.toLocaleString("en")} samples follow the answer` : "its class is open"),
+  drawn: () => "drawn at random: how good are the answers of the graph?",
   disagreement: () => "its neighbours contradict its label",
   chosen: () => "chosen by you",
 };
