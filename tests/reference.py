@@ -200,3 +200,34 @@ def cclp_as_released(
     H = eps / n + (1 - eps) * transition_matrix(similarity(Z, **similarity_options))
     Phi = np.concatenate([Y_L, propagate(H, Y_L)])
     return cross_entropy_of_chains(H, Phi, steps, 1e-5, 1e-6) / (steps * n)
+
+
+def cclp_over_neighbours(
+    Z_L: Array, Y_L: Array, Z_U: Array, steps: int, k: int, jump: float, **similarity_options: Any
+) -> float:
+    """The loss with walks over the k most similar points, as ``neighbours=k`` defines it."""
+    Z, n_labeled = np.concatenate([Z_L, Z_U]), len(Y_L)
+    logits = similarity(Z, **similarity_options)
+    n = len(logits)
+    P, near = np.zeros((n, n)), np.zeros((n, n))
+    for i in range(n):
+        others = sorted((j for j in range(n) if j != i), key=lambda j: -logits[i, j])
+        if i >= n_labeled:  # the most similar labeled point is always one of them
+            others.sort(key=lambda j: j != max(range(n_labeled), key=lambda j: logits[i, j]))
+        others = others[:k]
+        P[i, others] = _softmax(logits[i, others])
+        near[i, [i, *others]] = _softmax(logits[i, [i, *others]])
+    # Eq. 5, with a jump to a random label
+    b = (1 - jump) * _product(P[n_labeled:, :n_labeled], Y_L) + jump * Y_L.mean(0)
+    A = np.eye(n - n_labeled) - (1 - jump) * P[n_labeled:, n_labeled:]
+    Phi = np.concatenate([Y_L, np.linalg.solve(A, b)])
+    # Eq. 8: all moves but the last go over near points.
+    H, total = transition_matrix(logits), 0.0
+    mass = Phi.sum(0)
+    T = _product(Phi, (Phi / np.where(mass > 0, mass, 1)).T)
+    H_s = H
+    for s in range(1, steps + 1):
+        if s > 1:
+            H_s = _product(near * _product(Phi, Phi.T), H_s)
+        total -= float((T * np.log(H_s))[T > 0].sum())
+    return total / (steps * n)

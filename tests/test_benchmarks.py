@@ -25,6 +25,7 @@ from benchmarks import (
     pseudo_labels,
     scaling,
     soak,
+    sparse,
     startup,
     threads,
     time_to_accuracy,
@@ -385,6 +386,30 @@ def test_pictures_of_every_subject_are_read_in_a_size(tmp_path: Path) -> None:
     assert row["tested"] == 8 * 12
     rows = [{"size": 8, "method": "supervised", "steps": 2, "seed": 0, **row}]
     assert image_size.markdown(rows).splitlines()[2].startswith("| 8 × 8 | `supervised` | 2 | ")
+
+
+def test_a_sparse_graph_is_measured_beside_the_whole_one() -> None:
+    few, whole = (sparse.in_a_process(300, k) for k in (20, None))
+    assert few["loss"] == pytest.approx(sparse.call(300, 20)["loss"])
+    assert min(few["seconds"], whole["seconds"]) > 0
+    assert min(few["megabytes"], whole["megabytes"]) > 0
+    z_labeled, _, z_unlabeled = sparse.clusters(60)
+    z = torch.cat([z_labeled, z_unlabeled]).detach()
+    classes = torch.arange(60) % 10
+    rows: list[dict[str, Any]] = [
+        {"step": step, "k": k, **sparse.compare(z, classes, torch.arange(60) < 20, k)}
+        for step in sparse.STEPS
+        for k in (*sparse.NEIGHBOURS[:2], 59)
+    ]
+    assert all(row["degrees"] > 0.01 for row in rows if row["k"] < 59)
+    assert rows[2]["loss"] == pytest.approx(rows[2]["of_whole"], rel=1e-5)
+    assert rows[2]["degrees"] < 0.1
+    costs: list[dict[str, Any]]
+    costs = [{"n": 300, "k": 20, **few}, {"n": 300, "k": None, **whole}, {"n": 900, "k": 20, **few}]
+    filled = [{**rows[0], "step": step, "k": k} for step in sparse.STEPS for k in sparse.NEIGHBOURS]
+    table = sparse.markdown([*costs, *filled]).splitlines()
+    assert table[2].startswith("| 300 | ")
+    assert "| – |" in table[3]
 
 
 def test_rows_are_kept_and_not_measured_again(tmp_path: Path) -> None:

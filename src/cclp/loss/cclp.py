@@ -19,6 +19,9 @@ from cclp.loss.propagation import (
     posteriors,
 )
 from cclp.loss.released import SMOOTHING, released_loss
+from cclp.loss.sparse import SMOOTHING as SPARSE_SMOOTHING
+from cclp.loss.sparse import Settings as SparseSettings
+from cclp.loss.sparse import sparse_loss
 
 Normalization = Literal["nodes", "pairs"]
 NORMALIZATIONS = ("nodes", "pairs")
@@ -41,6 +44,7 @@ def cclp_loss(
     prior: Tensor | None = None,
     prior_weight: float = 1.0,
     gather: bool = False,
+    neighbours: int | None = None,
 ) -> Tensor:
     r"""Compact clustering via label propagation, for the embeddings of one batch.
 
@@ -73,6 +77,11 @@ def cclp_loss(
             of different sizes. All must call it, with the same settings; all get the same loss.
             Its gradient is right if gradients are averaged, as DistributedDataParallel does. With
             one process, or no process group, nothing is different.
+        neighbours: k. Walks go over the k most similar points only, but for the last move of
+            chains, which goes over all: another graph, for batches of many thousands, as memory is
+            O(N k) then and not O(N²). A ``smoothing`` of None is 1e-10, or more where the labels
+            would not arrive. For built-in similarities, ``"harmonic"`` and eager mode. None: the
+            whole graph.
 
     Returns:
         A scalar in at least float32. Value and gradient are finite for embeddings whose squared
@@ -125,7 +134,12 @@ def cclp_loss(
         batch, known = gather_batch(batch, known)
     n = batch.z.shape[0]
     scale = 1 / (n if normalization == "nodes" else n * n)
+    check_neighbours(neighbours, similarity, propagation)
     with outside_autocast(batch.z.device):
+        if neighbours is not None:
+            jump = SPARSE_SMOOTHING if smoothing is None else smoothing
+            sparse = SparseSettings(neighbours, chain_steps, jump, detach_posteriors)
+            return scale * sparse_loss(batch, known, metric, sparse)
         if propagation == "harmonic" and not callable(similarity):
             settings = Settings(
                 metric, chain_steps, scale / chain_steps, smoothing, detach_posteriors
@@ -143,6 +157,17 @@ def cclp_loss(
         return scale * chain_loss(logits, Phi, chain_steps)  # Eq. 3, 6-9
 
 
+def check_neighbours(neighbours: object, similarity: Similarity, propagation: str) -> None:
+    """None, or a number of them and a graph for which there is a sparse one."""
+    if neighbours is None:
+        return
+    check_integer("neighbours", neighbours, least=1)
+    if callable(similarity):
+        raise ValueError("neighbours needs a built-in similarity, got a callable")
+    if propagation != "harmonic":
+        raise ValueError(f"neighbours needs propagation='harmonic', got {propagation!r}")
+
+
 class CCLPLoss(nn.Module):
     """:func:`cclp_loss` as a module: holds and checks the settings.
 
@@ -152,7 +177,7 @@ class CCLPLoss(nn.Module):
         learn_bandwidth: make the bandwidth of ``similarity="euclidean"`` a parameter, positive by
             construction: give it to the optimizer with the net's.
         chain_steps, similarity, temperature, bandwidth, normalization, propagation, smoothing,
-            detach_posteriors, gather: as in :func:`cclp_loss`.
+            detach_posteriors, gather, neighbours: as in :func:`cclp_loss`.
 
     Shapes:
         ``forward(z_labeled, labels, z_unlabeled)``: (N_L, F), (N_L,) or (N_L, C), (N_U, F) or None
@@ -185,6 +210,7 @@ class CCLPLoss(nn.Module):
         smoothing: float | None = None,
         detach_posteriors: bool = False,
         gather: bool = False,
+        neighbours: int | None = None,
     ) -> None:
         super().__init__()
         self.num_classes = check_integer("num_classes", num_classes, least=2)
@@ -204,6 +230,8 @@ class CCLPLoss(nn.Module):
         self.smoothing = check_smoothing(smoothing)
         self.detach_posteriors = detach_posteriors
         self.gather = gather
+        check_neighbours(neighbours, similarity, propagation)
+        self.neighbours = neighbours
         self.log_bandwidth: nn.Parameter | None = None
         self._bandwidth: float | Tensor
         if learn_bandwidth:
@@ -243,6 +271,7 @@ class CCLPLoss(nn.Module):
             prior=prior,
             prior_weight=prior_weight,
             gather=self.gather,
+            neighbours=self.neighbours,
         )
 
     def extra_repr(self) -> str:
@@ -252,6 +281,7 @@ class CCLPLoss(nn.Module):
             f"chain_steps={self.chain_steps}, similarity={similarity!r}, "
             f"normalization={self.normalization!r}, propagation={self.propagation!r}, "
             f"smoothing={self.smoothing}"
+            f"{'' if self.neighbours is None else f', neighbours={self.neighbours}'}"
         )
 
     @classmethod
@@ -279,6 +309,7 @@ class CCLPLoss(nn.Module):
             propagation="harmonic",
             smoothing=SMOOTHING,
             detach_posteriors=False,
+            neighbours=None,
             **settings,
         )
 

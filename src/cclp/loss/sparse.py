@@ -1,0 +1,345 @@
+r"""Eq. 2-9 with walks over the k most similar points: memory O(N k) in place of N².
+
+H' is the softmax over the k most similar points and the point itself, where H is that over all. One
+of the k is the most similar labeled point, so that no part of the graph is without labels. Labels
+are propagated over H' (Eq. 5, without self-loops), and chains move by it, but for their last move,
+which is one of H: K_s = (H' o M)^(s-1) H. So each transition has a probability of its own, none is
+zero, and with k = N - 1 all is as in :mod:`cclp.loss.chains`.
+
+Chains are multiplied some columns at a time, in float64, and one below 1e-290 counts as 1e-290. The
+gradient is computed with the value, and nothing else outlives it. Time is O(N² (F + C + S k)).
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+from torch.utils.checkpoint import checkpoint
+
+from cclp.loss.autograd import first_order
+from cclp.loss.graph import Metric, double
+from cclp.loss.inputs import Batch, Prior
+
+SMOOTHING = 1e-10  # of label propagation, where none is asked for
+_HIGHEST = 1e-2  # to which it is raised in steps of 100 where iterations do not converge
+_ENTRIES = 2**18  # of a matrix of which some rows or columns are there at a time
+_LIMIT = 1e-290
+_ACCURACY, _ITERATIONS = 1e-8, 300
+
+
+class Settings(NamedTuple):
+    """Of the loss: arguments of :func:`cclp.cclp_loss`."""
+
+    neighbours: int
+    chain_steps: int
+    smoothing: float
+    detach_posteriors: bool
+
+
+def sparse_loss(batch: Batch, prior: Prior | None, metric: Metric, settings: Settings) -> Tensor:
+    """-1/S sum_s sum_ij T_ij log K_s[i, j], a scalar.
+
+    Args:
+        batch: embeddings and labels.
+        prior: takes its share of the posteriors.
+        metric: a built-in similarity.
+        settings: of the loss.
+    """
+    y, c = _points(batch.z, metric)
+    gradient = y.requires_grad and torch.is_grad_enabled()
+    loss: Tensor
+    loss, *_ = _Sparse.apply(y, c, double(batch.y), prior, settings, gradient)  # type: ignore[no-untyped-call]
+    return loss.to(batch.z)
+
+
+def _points(z: Tensor, metric: Metric) -> tuple[Tensor, Tensor]:
+    """Y (N, F) and c (N,) with log A_ij = y_i . y_j + c_i + c_j, in float64."""
+    y = double(z) / metric.temperature**0.5
+    if metric.similarity == "cosine":
+        y = y / double(z).norm(dim=1, keepdim=True).clamp_min(1e8 * torch.finfo(z.dtype).tiny)
+    if metric.similarity != "euclidean":
+        return y, y.new_zeros(len(y))
+    bandwidth = metric.bandwidth
+    y = (y - y.detach().mean(0)) / (
+        double(bandwidth) if isinstance(bandwidth, Tensor) else bandwidth
+    )
+    return 2**0.5 * y, -y.square().sum(1)
+
+
+class _Sparse(torch.autograd.Function):
+    """The derivatives are computed with the value, returned after it."""
+
+    @staticmethod
+    def forward(
+        y: Tensor,
+        c: Tensor,
+        labels: Tensor,
+        prior: Prior | None,
+        settings: Settings,
+        gradient: bool,
+    ) -> tuple[Tensor, ...]:
+        return _loss_and_gradient(y.detach(), c.detach(), labels, prior, settings, gradient)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:2], *output[1:])  # to refuse second derivatives in them
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+        _, _, dy, dc = ctx.saved_tensors
+        return dy * grad, dc * grad, None, None, None, None
+
+
+def _loss_and_gradient(
+    y: Tensor,
+    c: Tensor,
+    labels: Tensor,
+    prior: Prior | None,
+    settings: Settings,
+    gradient: bool,
+) -> tuple[Tensor, ...]:
+    """The loss and, if wanted, its derivatives in ``y`` and ``c``."""
+    n, n_l = len(y), len(labels)
+    index, to_all = _nearest(y, c, min(settings.neighbours, n - 1), n_l)
+    with torch.set_grad_enabled(gradient):
+        y, c, to_all = (_leaf(x, gradient) for x in (y, c, to_all))
+        near, own = _similar(y, c, index), (y * y).sum(1) + 2 * c
+        moves = near[n_l:].softmax(1)
+        phi: Tensor = _Propagate.apply(index[n_l:], moves, labels, settings.smoothing)  # type: ignore[no-untyped-call]
+        if prior is not None:
+            phi = phi.lerp(double(prior.phi), prior.weight)
+        if settings.detach_posteriors:
+            phi = phi.detach()
+        Phi = torch.cat([labels, phi])
+        index = torch.cat([torch.arange(n, device=y.device)[:, None], index], 1)
+        stays = torch.cat([own[:, None], near], 1).softmax(1) * _agreement(Phi, index)
+        heads = [y, c, to_all, stays, Phi]
+        leaves = [_leaf(head, gradient) for head in heads]
+        total, sums = y.new_zeros(()), [torch.zeros_like(leaf) for leaf in leaves]
+        for columns in _parts(n, n):
+            part = _cross_entropy(index, columns, settings.chain_steps, *leaves)
+            total += part.detach()
+            if gradient:
+                found = torch.autograd.grad(part, leaves, materialize_grads=True)
+                for whole, own_part in zip(sums, found, strict=True):
+                    whole += own_part
+        if not gradient:
+            return (total,)
+        _send_back(heads, sums)
+        assert to_all.grad is not None
+        assert y.grad is not None
+        assert c.grad is not None
+        for rows in _parts(n, n):
+            (_similarities(y, c, rows).logsumexp(1) @ to_all.grad[rows]).backward()  # type: ignore[no-untyped-call]
+    return total, y.grad, c.grad
+
+
+def _leaf(x: Tensor, gradient: bool) -> Tensor:
+    return x.detach().requires_grad_(gradient)
+
+
+def _send_back(heads: list[Tensor], gradients: list[Tensor]) -> None:
+    """Derivatives in ``heads`` to the leaves of autograd's graph."""
+    kept = [(h, g) for h, g in zip(heads, gradients, strict=True) if h.requires_grad]
+    torch.autograd.backward([h for h, _ in kept], [g for _, g in kept])
+
+
+def _parts(count: int, width: int) -> Iterator[slice]:
+    """Slices of so many rows, or columns, that a part of a matrix of that width is not large."""
+    size = max(1, _ENTRIES // max(width, 1))
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
+def _similarities(y: Tensor, c: Tensor, rows: slice) -> Tensor:
+    """Some rows of log A."""
+    return torch.addmm(c, y[rows], y.T) + c[rows, None]
+
+
+@torch.no_grad()
+def _nearest(y: Tensor, c: Tensor, k: int, n_l: int) -> tuple[Tensor, Tensor]:
+    """Indices of the k most similar others, (N, k), and logarithms of the row sums of A, (N,).
+
+    Among those of an unlabeled point is the most similar of the ``n_l`` labeled ones.
+    """
+    index, to_all = [], []
+    for rows in _parts(len(y), len(y)):
+        logs = _similarities(y, c, rows)
+        to_all.append(logs.logsumexp(1))
+        logs[:, rows].fill_diagonal_(-torch.inf)
+        unlabeled = logs[max(n_l - rows.start, 0) :]
+        unlabeled.scatter_(1, unlabeled[:, :n_l].argmax(1, keepdim=True), torch.inf)
+        index.append(logs.topk(k, sorted=False).indices)
+    return torch.cat(index), torch.cat(to_all)
+
+
+def _in_parts(
+    function: Callable[[Tensor, Tensor, slice], Tensor], a: Tensor, b: Tensor, index: Tensor
+) -> Tensor:
+    """``function`` of two tensors for some rows of ``index`` after others; backward, once more."""
+    return torch.cat(
+        [
+            checkpoint(function, a, b, rows, use_reentrant=False)
+            for rows in _parts(len(index), index.shape[1] * a.shape[1])
+        ]
+    )
+
+
+def _similar(y: Tensor, c: Tensor, index: Tensor) -> Tensor:
+    """log A_ij for the indices j of each row i, (N, k)."""
+
+    def some(y: Tensor, c: Tensor, rows: slice) -> Tensor:
+        near = index[rows]
+        return torch.bmm(y[near], y[rows, :, None])[:, :, 0] + c[rows, None] + c[near]
+
+    return _in_parts(some, y, c, index)
+
+
+def _agreement(Phi: Tensor, index: Tensor) -> Tensor:
+    """M_ij = phi_i . phi_j for the indices j of each row i."""
+
+    def some(Phi: Tensor, _: Tensor, rows: slice) -> Tensor:
+        return torch.bmm(Phi[index[rows]], Phi[rows, :, None])[:, :, 0]
+
+    return _in_parts(some, Phi, Phi, index)
+
+
+def _cross_entropy(
+    index: Tensor,
+    columns: slice,
+    chain_steps: int,
+    y: Tensor,
+    c: Tensor,
+    to_all: Tensor,
+    stays: Tensor,
+    Phi: Tensor,
+) -> Tensor:
+    """-1/S sum_s sum_ij T_ij log K_s[i, j] for some columns j.
+
+    Args:
+        index: of the points that are near, and of the point itself.
+        columns: j.
+        chain_steps: S.
+        y, c: of the similarities.
+        to_all: logarithms of the row sums of A, (N,).
+        stays: H'_ik M_ik for the indices k of each row.
+        Phi: posteriors, (N, C).
+    """
+    U = Phi / Phi.sum(0).clamp_min(torch.finfo(Phi.dtype).tiny)
+    T = Phi @ U[columns].T
+    log_K = _similarities(y, c, columns).T - to_all[:, None]  # A is symmetric
+    total, K = (T * log_K).sum(), log_K.exp()
+    for _ in range(chain_steps - 1):
+        K = _gather(index, stays, K)
+        total = total + (T * K.clamp_min(_LIMIT).log()).sum()
+    return -total / chain_steps
+
+
+def _gather(index: Tensor, weights: Tensor, x: Tensor) -> Tensor:
+    """Rows sum_k weights_ik x_j, j the k-th index of row i."""
+    found: Tensor = embedding_bag(index, x, per_sample_weights=weights, mode="sum")
+    return found
+
+
+class _Propagate(torch.autograd.Function):
+    """Eq. 5 over the sparse walk: probabilities of moves to posteriors of the unlabeled points.
+
+    A residual is an error once it is multiplied by the number of moves before a label is met.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, index: Tensor, moves: Tensor, labels: Tensor, jump: float) -> Tensor:
+        (n_u, _), n_l = index.shape, len(labels)
+        if n_u == 0:
+            ctx.save_for_backward(index, moves, labels, labels[:0])
+            return labels[:0]
+        ones = labels.new_ones(n_u, 1)
+        arrived = _gather(index, moves, torch.cat([labels, labels.new_zeros(n_u, labels.shape[1])]))
+        while True:
+            b = torch.cat([(1 - jump) * arrived + jump * labels.mean(0), ones], 1)
+
+            def stay(x: Tensor, kept: float = 1 - jump) -> Tensor:
+                return x - kept * _gather(
+                    index, moves, torch.cat([x.new_zeros(n_l, x.shape[1]), x])
+                )
+
+            x, residual = _solve(stay, b, lambda x: _ACCURACY / x[:, -1].abs().max().item())
+            longest = x[:, -1].abs().max().item()
+            if residual * longest <= _ACCURACY or jump >= _HIGHEST:
+                break
+            jump = min(100 * max(jump, SMOOTHING), _HIGHEST)
+        phi = x[:, :-1].clamp_min(0)
+        phi = phi / phi.sum(1, keepdim=True).clamp_min(torch.finfo(phi.dtype).tiny)
+        ctx.save_for_backward(index, moves, labels, phi)
+        ctx.jump, ctx.longest = jump, longest
+        return phi
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        index, moves, labels, phi = ctx.saved_tensors
+        if len(phi) == 0:
+            return None, moves, None, None
+        everyone, kept = torch.cat([labels, phi]), 1.0 - float(ctx.jump)
+
+        def stay_transposed(v: Tensor) -> Tensor:
+            sent = (moves[:, :, None] * v[:, None]).flatten(0, 1)
+            back = torch.zeros_like(everyone).index_add_(0, index.flatten(), sent)
+            return v - kept * back[len(labels) :]
+
+        grad = grad - (grad * phi).sum(1, keepdim=True)  # posteriors sum to one
+        limit = _ACCURACY / ctx.longest * grad.abs().max().item()
+        visits = kept * _solve(stay_transposed, grad, lambda x: limit)[0]
+        dmoves = [
+            torch.bmm(everyone[index[rows]], visits[rows, :, None])[:, :, 0]
+            for rows in _parts(len(index), index.shape[1] * labels.shape[1])
+        ]
+        return None, torch.cat(dmoves), None, None
+
+
+def _solve(
+    apply: Callable[[Tensor], Tensor], b: Tensor, limit: Callable[[Tensor], float]
+) -> tuple[Tensor, float]:
+    """x with ``apply(x) = b`` for each column by BiCGSTAB (van der Vorst 1992).
+
+    Args:
+        apply: a linear function of each column.
+        b: right-hand sides, (N, m).
+        limit: largest entry of the residual that is small enough, given x.
+
+    Returns:
+        The best x, and the largest entry of its residual.
+    """
+    x, r = b.clone(), b - apply(b)
+    shadow, p = r.clone(), r.clone()
+    rho = (shadow * r).sum(0)
+    best, least = x.clone(), r.abs().max().item()
+    for _ in range(_ITERATIONS):
+        if least <= limit(best):
+            break
+        v = apply(p)
+        alpha = _ratio(rho, (shadow * v).sum(0))
+        s = r - alpha * v
+        t = apply(s)
+        omega = _ratio((t * s).sum(0), (t * t).sum(0))
+        x = x + alpha * p + omega * s
+        r = s - omega * t
+        largest = r.abs().max().item()
+        if not math.isfinite(largest):
+            break
+        if largest < least:
+            best, least = x, largest
+        before, rho = rho, (shadow * r).sum(0)
+        beta = _ratio(rho, before) * _ratio(alpha, omega)
+        p = r + beta * (p - omega * v)
+    return best, least
+
+
+def _ratio(a: Tensor, b: Tensor) -> Tensor:
+    """a / b; 0 where a column is done and both are 0."""
+    return torch.where(b == 0, torch.zeros_like(a), a / torch.where(b == 0, torch.ones_like(b), b))
