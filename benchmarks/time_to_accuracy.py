@@ -3,7 +3,8 @@
 ``choice``: candidates on 5,000 held-out training images of MNIST, 100 labels, five labeled sets
 (seeds 100 to 104), a quarter of the steps. ``test``: the recipe itself on the test set, five other
 labeled sets (seeds 0 to 4). ``failures``: the same on ten more (seeds 10 to 19), a tenth of the
-steps: whether one converges to a poor solution. ``svhn`` and ``cifar10``: the same on theirs, 1,000
+steps: whether one converges to a poor solution. ``share``: the recipe with and without the loss of
+CCLP, as in ``choice``. ``svhn`` and ``cifar10``: the same on theirs, 1,000
 and 4,000 labels, one labeled set, with the curve of error against minutes. ``fashion_mnist``:
 images that the recipe was not made for, 100 labels, beside the recipe "short", both with a quarter
 of the steps.
@@ -37,6 +38,7 @@ from cclp.training.config import Config
 from cclp.training.recipe import Recipe, make_recipe
 
 FAILED = 0.03
+WITHOUT = "no cclp, pseudo-labels only"
 
 
 class Part(NamedTuple):
@@ -59,22 +61,6 @@ class Part(NamedTuple):
     only: list[str] | None = None
 
 
-PARTS = {
-    "choice": Part("mnist", range(100, 105), held_out=5000, share=0.25),
-    "test": Part("mnist", range(5), only=["fast"]),
-    "failures": Part("mnist", range(10, 20), share=0.1, only=["fast"]),
-    "svhn": Part("svhn", range(1), curve=True),
-    "cifar10": Part("cifar10", range(1), curve=True),
-    "fashion_mnist": Part("fashion_mnist", range(1), share=0.25),
-}
-LABELS = FEW | {"fashion_mnist": 100}
-MARKS = {
-    part: (
-        f"<!-- benchmarks/time_to_accuracy.py {part} writes from here -->",
-        f"<!-- to here: {part} -->",
-    )
-    for part in PARTS
-}
 RENAMED = {  # variants as version 0.1 recorded them
     "the classifier learns from labels only": "no cross-entropy on pseudo-labels",
     "prior renewed three times": "pseudo-labels refreshed three times",
@@ -101,11 +87,37 @@ def variants(data: str = "mnist") -> dict[str, Recipe]:
         "pseudo-labels refreshed three times": pseudo_labels(refreshes=3),
         "pseudo-labels decay within 30 %": pseudo_labels(decay=0.3),
         "no pseudo-labels": replace(fast, method="cclp"),
+        WITHOUT: replace(fast, method="graph_pseudo_label"),
         "batch norm not recalibrated": replace(fast, recalibrate_batchnorm=False),
         "10 a class + 100 unlabeled": replace(fast, per_class=10, unlabeled_batch=100),
         "the paper's net, a sixth of the steps": replace(fast, net="mnist", max_steps=670),
         "short": short,
     }
+
+
+PARTS = {
+    "choice": Part(
+        "mnist",
+        range(100, 105),
+        held_out=5000,
+        share=0.25,
+        only=[name for name in variants() if name != WITHOUT],
+    ),
+    "share": Part("mnist", range(100, 105), held_out=5000, share=0.25, only=["fast", WITHOUT]),
+    "test": Part("mnist", range(5), only=["fast"]),
+    "failures": Part("mnist", range(10, 20), share=0.1, only=["fast"]),
+    "svhn": Part("svhn", range(1), curve=True),
+    "cifar10": Part("cifar10", range(1), curve=True),
+    "fashion_mnist": Part("fashion_mnist", range(1), share=0.25),
+}
+LABELS = FEW | {"fashion_mnist": 100}
+MARKS = {
+    part: (
+        f"<!-- benchmarks/time_to_accuracy.py {part} writes from here -->",
+        f"<!-- to here: {part} -->",
+    )
+    for part in PARTS
+}
 
 
 def file_name(variant: str, seed: int) -> str:

@@ -200,7 +200,7 @@ def test_results_of_another_recipe_are_refused(
     assert f"{path} was made with another recipe" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("part", ["choice", "test", "failures", "fashion_mnist"])
+@pytest.mark.parametrize("part", ["choice", "share", "test", "failures", "fashion_mnist"])
 def test_recorded_variants_are_those_of_the_code(part: str) -> None:
     """But for half the paper's channels, a net that is gone."""
     about = time_to_accuracy.PARTS[part]
