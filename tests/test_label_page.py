@@ -3,6 +3,7 @@
 import http.client
 import io
 import json
+import os
 import re
 import signal
 import sys
@@ -292,6 +293,107 @@ def test_a_lasso_labels_what_is_in_it_and_leaves_other_answers(
         assert labels(begun) == before
 
 
+@contextmanager
+def refused_page(browser: Browser, address: str) -> Iterator[Page]:
+    """A page to which the server says no: the browser's console tells of it."""
+    trouble: list[str] = []
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.goto(address)
+    yield page
+    page.close()
+    assert not trouble
+
+
+def test_a_lasso_and_a_page_leave_what_another_tab_has_answered(
+    browser: Browser, begun: str, truth: list[str]
+) -> None:
+    before, ids = labels(begun), {cls["name"]: cls["id"] for cls in state(begun)["classes"]}
+    with refused_page(browser, begun) as page:
+        shown(page)
+        page.keyboard.press("c")
+        page.keyboard.press("6")
+        expect(page.locator("#grid-title")).to_contain_text("6")
+        expect(page.locator("#grid-go")).to_be_enabled()
+        tiles = page.locator(".tile")
+        held = [int(tile.get_attribute("data-sample") or "") for tile in tiles.all()]
+        tiles.nth(2).click()
+        other = {"samples": [held[1]], "class": ids["8"]}
+        assert post(begun, "/api/decide", **other)[0] == 200
+        page.keyboard.press("Enter")
+        expect(page.locator("#message")).to_contain_text("another tab")
+        expect(page.locator(f"#tile-{held[1]}")).to_have_count(0)
+        expect(page.locator(f"#tile-{held[2]}")).to_have_attribute("aria-selected", "false")
+        assert labels(begun) == before | {held[1]: "8"}
+        expect(page.locator("#grid-go")).to_be_enabled()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Enter")  # too soon for the next page, which nobody has seen
+        expect(page.locator("#message")).to_contain_text("confirmed as 6")
+        after = labels(begun)
+        assert after[held[1]] == "8"
+        assert held[2] not in after
+        assert {s: c for s, c in after.items() if s not in before} == {
+            held[1]: "8",
+            **{s: "6" for s in after if s not in before and s != held[1]},
+        }
+        counted(page, len(after))
+        page.wait_for_timeout(200)
+        assert labels(begun) == after
+    for _ in range(2):
+        assert post(begun, "/api/undo")[0] == 200
+    with refused_page(browser, begun) as page:
+        shown(page)
+        page.keyboard.press("m")
+        canvas = page.locator("#points")
+        expect(canvas).to_have_attribute("data-frames", re.compile(r"\d"))
+        box = canvas.bounding_box()
+        assert box is not None
+        left, top = box["x"] + 8, box["y"] + 8
+        right, low = box["x"] + box["width"] - 8, box["y"] + box["height"] - 8
+        page.locator("#lasso").click()
+        page.mouse.move(left, top)
+        page.mouse.down()
+        for place in ((right, top), (right, low), (left, low), (left, top)):
+            page.mouse.move(*place, steps=3)
+        page.mouse.up()
+        expect(page.locator("#selection")).to_contain_text(f"{FEW - len(before)} samples")
+        assert post(begun, "/api/decide", **other)[0] == 200
+        page.keyboard.press("4")
+        expect(page.locator("#message")).to_contain_text("another tab")
+        expect(page.locator("#selection")).to_contain_text(f"{FEW - len(before) - 1} samples")
+        assert labels(begun) == before | {held[1]: "8"}
+        page.keyboard.press("4")
+        counted(page, FEW)
+        after = labels(begun)
+        assert {s: after[s] for s in before} == before
+        assert after[held[1]] == "8"
+        assert {after[s] for s in set(after) - set(before) - {held[1]}} == {"4"}
+    for _ in range(2):
+        assert post(begun, "/api/undo")[0] == 200
+    assert labels(begun) == before
+
+
+def test_an_answer_that_came_too_late_is_not_lost_in_silence(browser: Browser, begun: str) -> None:
+    """The tab was closed before it was sent, and another tab has answered since."""
+    before, now = labels(begun), state(begun)
+    with clean_page(browser, begun) as page:
+        sample = shown(page)
+        sent = {"samples": [sample], "class": 0, "place": now["place"]}
+        late = {"path": "api/decide", "what": "Your answer", "sent": sent}
+        for version, said in ((now["version"] - 1, "Your answer was not taken"), (None, "")):
+            sent["version"] = now["version"] if version is None else version
+            page.evaluate(
+                "([name, value]) => sessionStorage.setItem(name, JSON.stringify(value))",
+                [f"cclp label {now['place']} not sent yet", late],
+            )
+            page.reload()
+            shown(page)
+            expect(page.locator("#message")).to_contain_text(said)
+            assert (sample in labels(begun)) == (version is None)
+    assert post(begun, "/api/undo")[0] == 200
+    assert labels(begun) == before
+
+
 def test_two_tabs_do_not_overwrite_each_other(
     browser: Browser, begun: str, truth: list[str]
 ) -> None:
@@ -394,6 +496,26 @@ def test_labels_are_exported_and_a_network_is_trained(
         expect(page.locator("#training")).to_contain_text("Training")
         page.get_by_role("button", name="Stop").click()
         expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+
+        expect(page.locator("#error-of")).to_contain_text("of the graph")
+        sample, graph = shown(page), ask(begun, "/api/beliefs")[1]
+        page.get_by_role("button", name="Train…").click()
+        page.get_by_label("At most").fill("0.1")
+        page.locator("#train-go").click()
+        trained = page.locator("#training", has_text="replace the graph's")
+        expect(trained).to_contain_text("✓ Trained", timeout=600_000)  # nobody touches the page
+        expect(page.locator("#error-of")).to_contain_text("of the network")
+        assert ask(begun, "/api/beliefs")[1] != graph
+        said = ask(begun, f"/api/question?sample={sample}")[1]["probabilities"]
+        likely = state(begun)["classes"][int(np.argmax(said))]["name"]
+        expect(page.locator(".candidate b").first).to_have_text(likely)
+        share = 100 * max(said)
+        coarse = share >= 99.95 or 9.95 <= share < 99
+        expect(page.locator(".candidate .share").first).to_have_text(
+            f"{share:.{0 if coarse else 1}f}\u00a0%"
+        )
+        if folder := os.environ.get("CCLP_SCREENSHOTS"):
+            page.screenshot(path=Path(folder) / "trained.png")
     status, said = post(begun, "/api/export", kind="csv", to=str(place))
     assert status == 400
     assert "overwritten" in said["error"]

@@ -6,6 +6,7 @@ import { nameOf, small } from "./sample.js";
 import { change, kept, sampleInfo, say, store } from "./store.js";
 
 const FEWEST = 12, MOST = 60, FOUND = 56; // tiles
+const SEEN = 500; // milliseconds before a page can be confirmed: a second Enter must not take the next one
 const IMAGE = [116, 138], TEXT = [278, 86]; // pixels of a tile with its margin
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
@@ -67,14 +68,15 @@ export class GridView {
   }
 
   async turnTo(id) {
-    const turn = ++this.turn;
+    const turn = ++this.turn, same = this.of === id;
+    const wrong = new Set(same ? this.tiles.filter((tile) => !tile.ticked).map((tile) => tile.sample) : []);
     this.of = id;
     kept.set("page", id);
     if (id === null) return this.fill([], "Label a sample of each class first.");
     const left = this.left[id] ?? new Set();
     const found = await ask(`api/believed?class=${id}&count=${this.count + left.size}&skip=0`);
     if (turn !== this.turn) return;
-    this.fill(found.filter(({ sample }) => !left.has(sample)).slice(0, this.count).map(({ sample, probability }) => ({ sample, note: percent(probability), ticked: true })),
+    this.fill(found.filter(({ sample }) => !left.has(sample)).slice(0, this.count).map(({ sample, probability }) => ({ sample, note: percent(probability), ticked: !wrong.has(sample) })),
       left.size ? "Nothing else is held for this class but what you have un-ticked. Turn to another class by its key."
         : "No more sample is held for this class. Turn to another class by its key.");
   }
@@ -96,6 +98,8 @@ export class GridView {
   fill(tiles, nothing) {
     this.tiles = tiles.map((tile) => ({ ...tile, box: this.box(tile) }));
     this.at = 0;
+    this.filled = Date.now();
+    setTimeout(() => this.draw(), SEEN);
     byId("tiles").replaceChildren(...(tiles.length ? this.tiles.map((tile) => tile.box) : [element("p", nothing, "done")]));
     this.draw();
   }
@@ -128,7 +132,11 @@ export class GridView {
       : `${this.tiles.length === FOUND ? "first " : ""}${this.tiles.length} found. Space or click ticks, a class's key labels, Enter opens.`;
     byId("grid-go").hidden = !this.tiles.length;
     byId("grid-go").textContent = confirm ? `Confirm ${ticked} ⏎` : "Open ⏎";
-    byId("grid-go").disabled = confirm && !ticked;
+    byId("grid-go").disabled = confirm && !(ticked && this.isSeen);
+  }
+
+  get isSeen() {
+    return Date.now() - this.filled >= SEEN;
   }
 
   ticked() {
@@ -165,14 +173,18 @@ export class GridView {
   async enter() {
     if (!this.tiles.length) return;
     if (this.mode === "search") this.openSample(this.tiles[this.at].sample);
-    else if (this.ticked().length) await this.confirm();
+    else if (this.ticked().length && this.isSeen) await this.confirm().catch((error) => say.message(error.message));
   }
 
   async confirm() {
     const samples = this.ticked().map((tile) => tile.sample);
     const left = this.tiles.filter((tile) => !tile.ticked).map((tile) => tile.sample);
     const name = named(store.state, this.of);
-    if (!await change("api/decide", { samples, class: this.of }, `The page of ${name}`)) return;
+    if (!await change("api/decide", { samples, class: this.of }, `The page of ${name}`)) {
+      const { of } = this;
+      if (store.state.classes.some((c) => c.id === of)) await this.turnTo(of); // without what another tab has labeled
+      return;
+    }
     this.left[this.of] = new Set([...(this.left[this.of] ?? []), ...left]);
     this.confirmed(samples, this.of);
     await this.turnTo(this.of);

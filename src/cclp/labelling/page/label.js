@@ -31,9 +31,9 @@ say.trouble = (text) => { byId("trouble").textContent = text; byId("trouble").hi
 async function show(name, sample = null) {
   if (store.state?.phase !== "ready") return;
   if (shown !== null && VIEWS[shown] !== VIEWS[name]) VIEWS[shown].close();
+  if (shown !== null) say.message(""); // the first view leaves what was said of the time before
   shown = name;
   kept.set("view", name);
-  say.message("");
   for (const tab of document.querySelectorAll("[role=tab]")) {
     tab.setAttribute("aria-selected", String(tab.dataset.view === name));
   }
@@ -65,8 +65,12 @@ async function answer(value) {
   if (store.busy || shown === null) return;
   say.message("");
   flash(value);
-  const samples = await VIEWS[shown].answer(value, `Your answer “${named(store.state, value)}”`);
-  if (samples) remember(samples, value);
+  try {
+    const samples = await VIEWS[shown].answer(value, `Your answer “${named(store.state, value)}”`);
+    if (samples) remember(samples, value);
+  } catch (error) {
+    say.message(error.message);
+  }
 }
 
 function flash(value) {
@@ -100,6 +104,14 @@ function drawTrail() {
 }
 
 async function back(which) {
+  try {
+    await goBack(which);
+  } catch (error) {
+    say.message(error.message);
+  }
+}
+
+async function goBack(which) {
   if (store.busy || !store.state[`can_${which}`]) {
     if (!store.busy) say.message(`There is nothing to ${which}.`);
     return;
@@ -183,6 +195,7 @@ document.addEventListener("keydown", onKey);
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-answer]"), tab = event.target.closest("[role=tab]");
   const offer = event.target.closest("#advice button");
+  if (event.detail > 0 && !event.target.closest("dialog")) event.target.closest("button")?.blur(); // Enter is an answer, not another click
   if (tab) show(tab.dataset.view);
   if (offer?.dataset.go) show(offer.dataset.go);
   else if (offer) byId("train-open").click();
@@ -220,10 +233,10 @@ function wait({ progress, phase, problem }) {
 async function begin() {
   began = true;
   byId("wait").hidden = true;
-  await resume();
-  drawTrail();
   byId("words").value = kept.get("words", "");
   const view = kept.get("view", "ask");
+  await resume().catch((error) => say.message(error.message));
+  drawTrail();
   await show(VIEWS[view] ? view : "ask", view === "ask" ? kept.get("sample", null) : null);
 }
 

@@ -4,7 +4,7 @@ import { ask, byId, colours, element, surface } from "./common.js";
 import { chip, mark, percent, shapeOf, classColour, tracePath } from "./marks.js";
 import { Points, STEP, UNLABELED } from "./points.js";
 import { nameOf, small } from "./sample.js";
-import { change, isNews, say, store } from "./store.js";
+import { bytes, change, isNews, say, store } from "./store.js";
 
 const NEAR = 12, STILL = 4, EDGE = 24, CLOSER = 1.25, MOVE = 60; // pixels; factor of a key
 const REST = 120; // milliseconds
@@ -29,7 +29,7 @@ export class MapView {
     byId("map").hidden = false;
     const start = !this.points.count;
     if (start) {
-      this.points.place(await (await fetch("api/positions")).arrayBuffer());
+      this.points.place((await bytes("api/positions")).buffer);
       this.fit();
     }
     await this.learn();
@@ -40,9 +40,9 @@ export class MapView {
   }
 
   async learn() {
-    const read = async (path) => new Uint8Array(await (await fetch(path)).arrayBuffer());
-    const [believed, given] = await Promise.all([read("api/beliefs"), read("api/given")]);
+    const [believed, given] = await Promise.all([bytes("api/beliefs"), bytes("api/given")]);
     this.points.learn(believed, given);
+    if (this.line) this.enclose(); // another tab may have labeled some of what is chosen
     this.middles = this.points.middles(store.state.classes);
     this.draw();
     if (this.picked !== null) this.showPicked(this.picked);
@@ -262,7 +262,10 @@ export class MapView {
       return null;
     }
     const samples = this.chosen, alone = this.picked !== null;
-    if (!await change("api/decide", { samples, class: value }, what)) return null;
+    if (!await change("api/decide", { samples, class: value }, what)) {
+      await this.learn();
+      return null;
+    }
     if (alone) this.showPicked(samples[0]);
     else this.choose([]);
     await this.learn();

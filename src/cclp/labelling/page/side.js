@@ -85,7 +85,7 @@ function drawTraining({ training }) {
   box.hidden = training === null;
   byId("train-open").disabled = training?.state === "running";
   if (training === null) return;
-  const { state, step, steps, error, message } = training, parts = [];
+  const { state, step, steps, message } = training, parts = [];
   if (state === "running") {
     const bar = element("progress"), stop = element("button", "Stop");
     bar.setAttribute("aria-label", "Training");
@@ -96,7 +96,7 @@ function drawTraining({ training }) {
     parts.push(element("span", message && !step ? message : what), bar, stop);
   } else if (state === "reading") parts.push(element("span", "Trained. Reading what the network predicts…"));
   else if (state === "done") {
-    parts.push(element("span", `✓ Trained${error === null ? "" : `, ${percent(error)} error`}. ${message || "Its predictions replace the graph's."}`), element("small", training.run, "path"));
+    parts.push(element("span", `✓ Trained. ${message || "Its predictions replace the graph's."}`), element("small", training.run, "path"));
   } else parts.push(element("span", `The training has failed: ${message}`, "trouble"));
   const words = parts.map((part) => part.textContent).join("|");
   if (box.dataset.words === words) return; // the button Stop must not be replaced under a click

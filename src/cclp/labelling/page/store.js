@@ -3,7 +3,7 @@
 import { ask, Lost, Refused } from "./common.js";
 
 const AGAIN = 1000, UNFINISHED = 150, WAITING = 500, LATER = 1500, REFINED = 10_000; // milliseconds
-const PENDING = "cclp label: not sent yet";
+const PENDING = "not sent yet";
 
 export const store = { state: null, busy: false };
 const listeners = [];
@@ -36,8 +36,9 @@ export async function refresh() {
   if (polling || store.busy || store.gone) return;
   polling = true;
   try {
+    const state = await ask("api/state");
     say.trouble("");
-    take(await ask("api/state"));
+    take(state);
   } catch (error) {
     if (error instanceof Lost) lost("");
     clearTimeout(timer);
@@ -53,16 +54,19 @@ function lost(kept) {
 
 // Change something; true if it is on the disk. What is refused is said, and nothing is changed.
 export async function change(path, body, what) {
-  if (store.busy || store.gone) return false;
+  if (store.busy || store.gone) {
+    if (store.busy) say.message(`${what} was not taken: the one before is not saved yet.`);
+    return false;
+  }
   store.busy = true;
   refinedUntil = Date.now() + REFINED;
   document.body.classList.add("busy");
   const sent = { ...body, version: store.state.version, place: store.state.place };
-  sessionStorage.setItem(PENDING, JSON.stringify({ path, sent, what }));
   try {
+    kept.set(PENDING, { path, sent, what });
     return await send(path, sent, what);
   } finally {
-    sessionStorage.removeItem(PENDING);
+    kept.set(PENDING, null);
     store.busy = false;
     document.body.classList.remove("busy");
   }
@@ -99,15 +103,15 @@ async function settle(path, sent, what) {
   if (state.place === sent.place && state.version === sent.version) return null;
   take(state);
   say.trouble("");
-  if (path === "api/decide" && await isTaken(sent)) return true;
-  if (path !== "api/decide" && state.version === sent.version + 1) return true;
+  if (await isTaken(path, sent)) return true;
   say.message(`Labels were changed in another tab meanwhile. ${what} was not taken: look again.`);
   return false;
 }
 
-async function isTaken({ samples, class: value }) {
-  const found = await ask(`api/sample?sample=${samples[0]}`);
-  return found.given === value;
+// Whether a change that was sent has arrived, as far as can be seen.
+async function isTaken(path, { samples, class: value, version }) {
+  if (path !== "api/decide") return store.state.version === version + 1;
+  return (await ask(`api/sample?sample=${samples[0]}`)).given === value;
 }
 
 async function refused(error, what) {
@@ -124,23 +128,30 @@ async function refused(error, what) {
 
 // What this tab had not sent when it was closed or loaded again.
 export async function resume() {
-  const kept = JSON.parse(sessionStorage.getItem(PENDING) ?? "null");
-  sessionStorage.removeItem(PENDING);
-  if (!kept || kept.sent.place !== store.state.place || kept.sent.version !== store.state.version) return;
-  const { version, place, ...body } = kept.sent;
-  await change(kept.path, body, kept.what);
+  const late = kept.get(PENDING, null);
+  kept.set(PENDING, null);
+  if (!late) return;
+  const { version, place, ...body } = late.sent;
+  if (version === store.state.version) await change(late.path, body, late.what);
+  else if (!await isTaken(late.path, late.sent)) say.message(`Labels were changed in another tab. ${late.what} was not taken: give it again.`);
 }
 
 // Whether something else is believed now.
 export const isNews = (state, before) => state.version !== before.version || state.fresh !== before.fresh
   || state.beliefs_version !== before.beliefs_version;
 
+// Bytes of the server; what fails is a sentence, as it is for all else.
+export async function bytes(path) {
+  const answer = await fetch(path).catch(() => { throw new Lost("No answer from cclp label: nothing was changed."); });
+  if (!answer.ok) throw new Refused(answer.status, "cclp label is busy: try it again.");
+  return new Uint8Array(await answer.arrayBuffer());
+}
+
 // Samples that an undo or redo has changed.
 export async function changedBy(act) {
-  const read = async () => new Uint8Array(await (await fetch("api/given")).arrayBuffer());
-  const before = await read();
+  const before = await bytes("api/given");
   if (!await act()) return null;
-  const after = await read(), found = [];
+  const after = await bytes("api/given"), found = [];
   for (let i = 0; i < after.length; i++) if (before[i] !== after[i]) found.push(i);
   return found;
 }
@@ -159,8 +170,12 @@ export function sampleInfo(sample) {
 
 export const picture = (sample, size) => `picture?sample=${sample}&size=${size}&of=${store.state.place}`;
 
-// What a reload of the tab keeps.
+// What a reload of the tab keeps; without it if the browser has no room.
 export const kept = {
   get: (name, other) => JSON.parse(sessionStorage.getItem(`cclp label ${store.state.place} ${name}`) ?? "null") ?? other,
-  set: (name, value) => sessionStorage.setItem(`cclp label ${store.state.place} ${name}`, JSON.stringify(value)),
+  set: (name, value) => {
+    try {
+      sessionStorage.setItem(`cclp label ${store.state.place} ${name}`, JSON.stringify(value));
+    } catch { /* a lasso around a million samples */ }
+  },
 };
