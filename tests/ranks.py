@@ -40,6 +40,7 @@ LOSSES: dict[str, Callable[..., cclp.CCLPLoss]] = {
         *a, propagation="symmetric", normalization="pairs", **k
     ),
     "released": cclp.CCLPLoss.as_released,
+    "sparse": lambda *a, **k: cclp.CCLPLoss(*a, neighbours=5, **k),
 }
 
 

@@ -76,7 +76,8 @@ def cclp_loss(
         gather: one graph over the batches of all processes of ``torch.distributed``, which may be
             of different sizes. All must call it, with the same settings; all get the same loss.
             Its gradient is right if gradients are averaged, as DistributedDataParallel does. With
-            one process, or no process group, nothing is different.
+            one process, or no process group, nothing is different. With ``neighbours`` each
+            process does its part of the work, else every one does all of it.
         neighbours: k. Walks go over the k most similar points only, but for the last move of
             chains, which goes over all: another graph, for batches of many thousands, as memory is
             O(N k) then and not O(N²). A ``smoothing`` of None is 1e-10, or more where the labels
@@ -138,7 +139,9 @@ def cclp_loss(
     with outside_autocast(batch.z.device):
         if neighbours is not None:
             jump = SPARSE_SMOOTHING if smoothing is None else smoothing
-            sparse = SparseSettings(neighbours, chain_steps, jump, detach_posteriors)
+            sparse = SparseSettings(
+                neighbours, chain_steps, jump, detach_posteriors, divided=gather
+            )
             return scale * sparse_loss(batch, known, metric, sparse)
         if propagation == "harmonic" and not callable(similarity):
             settings = Settings(

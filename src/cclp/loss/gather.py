@@ -1,10 +1,15 @@
 """One graph over the embeddings of all processes: what their batches hold, put together."""
 
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from cclp.loss.inputs import Batch, Prior
+
+Part = TypeVar("Part")
 
 
 def world_size() -> int:
@@ -28,6 +33,19 @@ def gather_rows(rows: Tensor) -> Tensor:
 
     gathered: Tensor = all_gather_rows(rows)
     return gathered
+
+
+def my_share(parts: Iterable[Part]) -> list[Part]:
+    """Every R-th of some parts of the work, for this one of R processes."""
+    every = world_size()
+    return list(parts)[dist.get_rank() if every > 1 else 0 :: every]
+
+
+def sum_of_all(tensors: Sequence[Tensor]) -> None:
+    """Replace tensors by their sums over all processes; no gradient goes through it."""
+    if world_size() > 1:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
 
 
 def gather_batch(batch: Batch, prior: Prior | None) -> tuple[Batch, Prior | None]:

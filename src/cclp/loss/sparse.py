@@ -8,10 +8,10 @@ zero, and with k = N - 1 all is as in :mod:`cclp.loss.chains`.
 
 Chains are multiplied some columns at a time, in float64, and one below 1e-290 counts as 1e-290. The
 gradient is computed with the value, and nothing else outlives it. Time is O(N² (F + C + S k)).
+Several processes that have the same batch take a part of the rows and columns each.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,14 +20,16 @@ from torch.nn.functional import embedding_bag
 from torch.utils.checkpoint import checkpoint
 
 from cclp.loss.autograd import first_order
+from cclp.loss.gather import my_share, sum_of_all, world_size
 from cclp.loss.graph import Metric, double
 from cclp.loss.inputs import Batch, Prior
+from cclp.loss.krylov import solve
 
 SMOOTHING = 1e-10  # of label propagation, where none is asked for
 _HIGHEST = 1e-2  # to which it is raised in steps of 100 where iterations do not converge
 _ENTRIES = 2**18  # of a matrix of which some rows or columns are there at a time
 _LIMIT = 1e-290
-_ACCURACY, _ITERATIONS = 1e-8, 300
+_ACCURACY = 1e-8
 
 
 class Settings(NamedTuple):
@@ -37,6 +39,7 @@ class Settings(NamedTuple):
     chain_steps: int
     smoothing: float
     detach_posteriors: bool
+    divided: bool  # all processes have the same batch: each does a part
 
 
 def sparse_loss(batch: Batch, prior: Prior | None, metric: Metric, settings: Settings) -> Tensor:
@@ -106,7 +109,12 @@ def _loss_and_gradient(
 ) -> tuple[Tensor, ...]:
     """The loss and, if wanted, its derivatives in ``y`` and ``c``."""
     n, n_l = len(y), len(labels)
-    index, to_all = _nearest(y, c, min(settings.neighbours, n - 1), n_l)
+    mine = list(_parts(n, n))
+    if settings.divided:
+        mine = my_share(_parts(n, n, -(-n // world_size())))
+    index, to_all = _nearest(y, c, min(settings.neighbours, n - 1), n_l, mine)
+    if settings.divided:
+        sum_of_all([index, to_all])
     with torch.set_grad_enabled(gradient):
         y, c, to_all = (_leaf(x, gradient) for x in (y, c, to_all))
         near, own = _similar(y, c, index), (y * y).sum(1) + 2 * c
@@ -122,22 +130,29 @@ def _loss_and_gradient(
         heads = [y, c, to_all, stays, Phi]
         leaves = [_leaf(head, gradient) for head in heads]
         total, sums = y.new_zeros(()), [torch.zeros_like(leaf) for leaf in leaves]
-        for columns in _parts(n, n):
+        for columns in mine:
             part = _cross_entropy(index, columns, settings.chain_steps, *leaves)
             total += part.detach()
             if gradient:
                 found = torch.autograd.grad(part, leaves, materialize_grads=True)
                 for whole, own_part in zip(sums, found, strict=True):
                     whole += own_part
+        if settings.divided:
+            sum_of_all([total, *sums])
         if not gradient:
             return (total,)
         _send_back(heads, sums)
         assert to_all.grad is not None
+        last = [torch.zeros_like(y), torch.zeros_like(c)]
+        for rows in mine:
+            part = _similarities(y, c, rows).logsumexp(1) @ to_all.grad[rows]
+            for whole, own_part in zip(last, torch.autograd.grad(part, (y, c)), strict=True):
+                whole += own_part
+        if settings.divided:
+            sum_of_all(last)
         assert y.grad is not None
         assert c.grad is not None
-        for rows in _parts(n, n):
-            (_similarities(y, c, rows).logsumexp(1) @ to_all.grad[rows]).backward()  # type: ignore[no-untyped-call]
-    return total, y.grad, c.grad
+    return total, y.grad + last[0], c.grad + last[1]
 
 
 def _leaf(x: Tensor, gradient: bool) -> Tensor:
@@ -150,9 +165,9 @@ def _send_back(heads: list[Tensor], gradients: list[Tensor]) -> None:
     torch.autograd.backward([h for h, _ in kept], [g for _, g in kept])
 
 
-def _parts(count: int, width: int) -> Iterator[slice]:
+def _parts(count: int, width: int, most: int = _ENTRIES) -> Iterator[slice]:
     """Slices of so many rows, or columns, that a part of a matrix of that width is not large."""
-    size = max(1, _ENTRIES // max(width, 1))
+    size = max(1, min(most, _ENTRIES // max(width, 1)))
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
 
@@ -163,20 +178,23 @@ def _similarities(y: Tensor, c: Tensor, rows: slice) -> Tensor:
 
 
 @torch.no_grad()
-def _nearest(y: Tensor, c: Tensor, k: int, n_l: int) -> tuple[Tensor, Tensor]:
+def _nearest(
+    y: Tensor, c: Tensor, k: int, n_l: int, parts: Sequence[slice]
+) -> tuple[Tensor, Tensor]:
     """Indices of the k most similar others, (N, k), and logarithms of the row sums of A, (N,).
 
-    Among those of an unlabeled point is the most similar of the ``n_l`` labeled ones.
+    Among those of an unlabeled point is the most similar of the ``n_l`` labeled ones. Rows that are
+    in none of the ``parts`` are zero.
     """
-    index, to_all = [], []
-    for rows in _parts(len(y), len(y)):
+    index, to_all = torch.zeros(len(y), k, dtype=torch.long, device=y.device), torch.zeros_like(c)
+    for rows in parts:
         logs = _similarities(y, c, rows)
-        to_all.append(logs.logsumexp(1))
+        to_all[rows] = logs.logsumexp(1)
         logs[:, rows].fill_diagonal_(-torch.inf)
         unlabeled = logs[max(n_l - rows.start, 0) :]
         unlabeled.scatter_(1, unlabeled[:, :n_l].argmax(1, keepdim=True), torch.inf)
-        index.append(logs.topk(k, sorted=False).indices)
-    return torch.cat(index), torch.cat(to_all)
+        index[rows] = logs.topk(k, sorted=False).indices
+    return index, to_all
 
 
 def _in_parts(
@@ -269,7 +287,7 @@ class _Propagate(torch.autograd.Function):
                     index, moves, torch.cat([x.new_zeros(n_l, x.shape[1]), x])
                 )
 
-            x, residual = _solve(stay, b, lambda x: _ACCURACY / x[:, -1].abs().max().item())
+            x, residual = solve(stay, b, lambda x: _ACCURACY / x[:, -1].abs().max().item())
             longest = x[:, -1].abs().max().item()
             if residual * longest <= _ACCURACY or jump >= _HIGHEST:
                 break
@@ -294,52 +312,9 @@ class _Propagate(torch.autograd.Function):
 
         grad = grad - (grad * phi).sum(1, keepdim=True)  # posteriors sum to one
         limit = _ACCURACY / ctx.longest * grad.abs().max().item()
-        visits = kept * _solve(stay_transposed, grad, lambda x: limit)[0]
+        visits = kept * solve(stay_transposed, grad, lambda x: limit)[0]
         dmoves = [
             torch.bmm(everyone[index[rows]], visits[rows, :, None])[:, :, 0]
             for rows in _parts(len(index), index.shape[1] * labels.shape[1])
         ]
         return None, torch.cat(dmoves), None, None
-
-
-def _solve(
-    apply: Callable[[Tensor], Tensor], b: Tensor, limit: Callable[[Tensor], float]
-) -> tuple[Tensor, float]:
-    """x with ``apply(x) = b`` for each column by BiCGSTAB (van der Vorst 1992).
-
-    Args:
-        apply: a linear function of each column.
-        b: right-hand sides, (N, m).
-        limit: largest entry of the residual that is small enough, given x.
-
-    Returns:
-        The best x, and the largest entry of its residual.
-    """
-    x, r = b.clone(), b - apply(b)
-    shadow, p = r.clone(), r.clone()
-    rho = (shadow * r).sum(0)
-    best, least = x.clone(), r.abs().max().item()
-    for _ in range(_ITERATIONS):
-        if least <= limit(best):
-            break
-        v = apply(p)
-        alpha = _ratio(rho, (shadow * v).sum(0))
-        s = r - alpha * v
-        t = apply(s)
-        omega = _ratio((t * s).sum(0), (t * t).sum(0))
-        x = x + alpha * p + omega * s
-        r = s - omega * t
-        largest = r.abs().max().item()
-        if not math.isfinite(largest):
-            break
-        if largest < least:
-            best, least = x, largest
-        before, rho = rho, (shadow * r).sum(0)
-        beta = _ratio(rho, before) * _ratio(alpha, omega)
-        p = r + beta * (p - omega * v)
-    return best, least
-
-
-def _ratio(a: Tensor, b: Tensor) -> Tensor:
-    """a / b; 0 where a column is done and both are 0."""
-    return torch.where(b == 0, torch.zeros_like(a), a / torch.where(b == 0, torch.ones_like(b), b))
