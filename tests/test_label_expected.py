@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits, make_blobs
 from cclp.labelling import beliefs as module
 from cclp.labelling.atlas import Atlas, rank_density
 from cclp.labelling.engine import Engine
-from cclp.labelling.expected import TRUST, Drawn, Expected, expect_error
+from cclp.labelling.expected import DOUBT, Drawn, Expected, expect_error
 from cclp.labelling.labels import UNLABELED, Change
 from cclp.labelling.spectrum import leading_vectors
 from cclp.pseudo_labels.components import join_components
@@ -106,23 +106,45 @@ def said(drawn: Drawn, correct: list[bool]) -> Expected:
 
 def test_samples_that_were_drawn_are_added_to_what_the_graph_says() -> None:
     alone = said(Drawn(0, 0), [True] * 20)
-    assert alone.error == pytest.approx(alone.own)
-    assert alone.own is not None
-    assert alone.own < 0.02
-    wrong = said(Drawn(3, 5), [True] * 20)
-    assert wrong.own == alone.own
-    assert wrong.error == pytest.approx((TRUST * alone.own + 3) / (TRUST + 8))
-    assert wrong.low is not None
-    assert wrong.high is not None
-    assert wrong.low < 0.3 < wrong.high
-    right = said(Drawn(0, 8), [True] * 20)
-    assert right.error is not None
-    assert right.high is not None
-    assert right.error < alone.own
-    assert right.high < 0.05
+    own, error, high = alone.own, alone.error, alone.high
+    assert own is not None
+    assert error is not None
+    assert high is not None
+    assert own < 0.02
+    assert error == pytest.approx(own, rel=0.02)
+    assert alone.low == 0
+    odds = high / (1 - high) / (own / (1 - own))
+    assert np.log(odds) == pytest.approx(1.645 * DOUBT, rel=0.02)
     doubtful = said(Drawn(0, 0), [True] * 14 + [False] * 6)
     assert doubtful.own is not None
     assert 0.2 < doubtful.own < 0.32
+
+
+def test_random_samples_decide_in_the_end() -> None:
+    own = said(Drawn(0, 0), [True] * 20).own
+    assert own is not None
+    for wrong, right in ((3, 5), (30, 70), (300, 700)):
+        found = said(Drawn(wrong, right), [True] * 20)
+        assert found.own == own
+        assert found.error is not None
+        assert found.low is not None
+        assert found.high is not None
+        assert own < found.low < found.error < found.high
+        assert found.error < 0.31
+    assert found.error > 0.29
+    assert found.high - found.low < 0.06
+
+
+def test_random_samples_that_are_right_do_not_make_the_error_vanish() -> None:
+    """Twenty of twenty say little of an error of one percent."""
+    before, after = said(Drawn(0, 0), [True] * 20), said(Drawn(0, 20), [True] * 20)
+    assert before.error is not None
+    assert before.high is not None
+    assert after.error is not None
+    assert after.high is not None
+    assert 0.5 * before.error < after.error < before.error
+    assert 2 * before.error < after.high < before.high
+    assert after.low == 0
 
 
 def test_a_class_of_one_label_counts_as_wrong() -> None:
@@ -132,17 +154,16 @@ def test_a_class_of_one_label_counts_as_wrong() -> None:
     session = Session(atlas_of(x), y)
     for _ in range(13):
         session.answer()
-    before = session.engine.expected
-    assert before.error is not None
-    assert before.own is not None
+    assert session.engine.expected.low == 0
     session.values[70], session.drawn[70] = 2, True
     change = Change(np.array([70]), np.array([UNLABELED], np.int16), np.array([2], np.int16))
     session.engine.update(change, session.values, [*session.news, True], session.drawn)
     after = session.engine.expected
+    assert after.low is not None
     assert after.error is not None
     assert after.own is not None
-    count = TRUST + session.drawn.sum()
-    assert after.error * count == pytest.approx(TRUST * after.own + 1)
+    assert after.low > 0
+    assert after.error > 1.2 * after.own
 
 
 def test_the_expected_error_holds_the_true_one() -> None:
@@ -169,7 +190,7 @@ def test_where_the_graph_is_sure_and_wrong_chance_tells() -> None:
     y = np.where(outside & (rng.random(len(x)) < 0.6), 3 + cloud, cloud)
     atlas = atlas_of(x)
     held, ratio, own = [], [], []
-    for seed in range(8):
+    for seed in range(5):
         session = Session(atlas, y, seed)
         for number in range(40):
             session.answer()

@@ -13,8 +13,9 @@ has met yet are errors too: their share is how much is not known of the samples,
 last answers were of a new class. Where classes overlap on the graph, all of this is wrong together.
 
 Samples that were drawn at random: left out, they are predicted wrong as often as all others. They
-are few. So the graph's own estimate is the mean of a beta distribution that weighs as much as
-``TRUST`` random samples, and those that were drawn are added to it.
+are few. So the two are combined by Bayes' rule: the log odds of the error are normally distributed
+around those of the graph's own estimate, with a deviation of ``DOUBT``, and each sample that was
+drawn is an observation of the error.
 """
 
 from collections.abc import Sequence
@@ -22,12 +23,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
+from scipy.special import expit, logit
 
 from cclp.labelling.beliefs import OPEN, Beliefs
 
 LEVEL = 0.9  # of the interval
-TRUST = 3.0  # in the graph's own estimate, in random samples
+DOUBT = 1.5  # in the graph's own estimate: a deviation of log odds
 _CERTAIN = (0.5, 0.8, 0.95, 0.99)
 _WEIGHT = 4.0  # of what the methods say themselves, in labels
 _LAST = 5  # answers, of which new classes are counted
@@ -96,9 +97,18 @@ def expect_error(
         rate += count / total * (wrong + _WEIGHT * claimed) / (int(labels.sum()) + _WEIGHT)
     unknown = _of_new_classes(float(openness @ members) / total, news)
     own = min(max(unknown + (1 - unknown) * rate, 1e-6), 1 - 1e-6)
-    a, b = TRUST * own + drawn.wrong, TRUST * (1 - own) + drawn.right
-    low, high = beta.interval(LEVEL, a, b)
-    return Expected(float(a / (a + b)), float(low), float(high), own)
+    return _combined(own, drawn)
+
+
+def _combined(own: float, drawn: Drawn) -> Expected:
+    """The median of the error's distribution, and its quantiles."""
+    deviation = np.linspace(-4, 4, 801)
+    rate = expit(logit(own) + DOUBT * deviation)
+    log = drawn.wrong * np.log(rate) + drawn.right * np.log1p(-rate) - np.square(deviation) / 2
+    below = np.cumsum(np.exp(log - log.max()))
+    low, middle, high = np.interp([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2], below / below[-1], rate)
+    # As long as none was wrong, nothing says that there are errors at all.
+    return Expected(float(middle), float(low) if drawn.wrong else 0.0, float(high), own)
 
 
 def _strata(certainty: Floats, openness: Floats) -> NDArray[np.intp]:
