@@ -131,8 +131,9 @@ def test_random_samples_decide_in_the_end() -> None:
         assert found.high is not None
         assert own < found.low < found.error < found.high
         assert found.error < 0.31
-    assert found.error > 0.29
-    assert found.high - found.low < 0.06
+        if wrong == 300:
+            assert found.error > 0.29
+            assert found.high - found.low < 0.06
 
 
 def test_random_samples_that_are_right_do_not_make_the_error_vanish() -> None:
