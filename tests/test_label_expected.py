@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits, make_blobs
 
 from cclp.labelling import beliefs as module
+from cclp.labelling.advice import advise
 from cclp.labelling.atlas import Atlas, rank_density
 from cclp.labelling.engine import Engine
 from cclp.labelling.expected import DOUBT, Drawn, Expected, expect_error
@@ -205,3 +206,22 @@ def test_where_the_graph_is_sure_and_wrong_chance_tells() -> None:
     assert session.error > 0.2
     assert np.mean(held) > 0.6
     assert np.mean(own) + 0.1 < np.mean(ratio) < 1.1
+
+
+def test_enough_is_said_once_the_graph_expects_no_less() -> None:
+    x, y = make_blobs([60, 60], 4, random_state=0)
+    session = Session(atlas_of(x), y)
+    for _ in range(30):
+        session.answer()
+    engine = session.engine
+    own = engine.expected.own
+    assert own is not None
+
+    def kind(*history: list[float | None]) -> str:
+        found = advise(engine.expected, history, engine.beliefs, labeled=30, classes=2)
+        return str(found["kind"])
+
+    assert kind([20, 0.9, 0.8, 1.0, own]) == "enough"  # whatever the random samples said
+    assert kind([20, own, own, own, 2 * own]) == "go_on"
+    assert kind([21, own, own, own, own]) == "go_on"  # it is too early to tell
+    assert kind([20, own, own, own]) == "go_on"  # a journal of an earlier version
