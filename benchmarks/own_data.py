@@ -97,15 +97,19 @@ def arrays(
     return Task(folder / "data.npz", folder / "test.npz", y[kept].astype(str))
 
 
-def embeddings(folder: Path, seed: int) -> Task:
+def embeddings_of_clouds(seed: int) -> tuple[Array, Array]:
     """384 features of 20 classes that are stretched clouds."""
     rng = np.random.default_rng(seed)
     y = rng.integers(20, size=3000)
     centres, axes = 0.3 * rng.normal(size=(20, 384)), 0.25 * rng.normal(size=(20, 8, 384))
     X = centres[y] + np.einsum("nk,nkd->nd", rng.normal(size=(3000, 8)), axes[y])
     X += 0.5 * rng.normal(size=X.shape)
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    return arrays(folder, X, y, np.arange(2000, 3000), 5, seed)
+    return X / np.linalg.norm(X, axis=1, keepdims=True), y
+
+
+def embeddings(folder: Path, seed: int) -> Task:
+    """Five labels of each class."""
+    return arrays(folder, *embeddings_of_clouds(seed), np.arange(2000, 3000), 5, seed)
 
 
 def many_classes(folder: Path, seed: int) -> Task:

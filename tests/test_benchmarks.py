@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from PIL import Image
 
 from benchmarks import (
+    added,
     committee,
     estimator,
     graph,
@@ -410,6 +412,32 @@ def test_a_sparse_graph_is_measured_beside_the_whole_one() -> None:
     table = sparse.markdown([*costs, *filled]).splitlines()
     assert table[2].startswith("| 300 | ")
     assert "| – |" in table[3]
+
+
+def test_what_the_loss_adds_is_a_paired_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = added.CASES["breast cancer"]
+    short = case._replace(recipe=replace(case.recipe, max_steps=2))
+    monkeypatch.setitem(added.CASES, "breast cancer", short)
+    for method, weight in (("supervised", None), (added.BOTH, 0.3)):
+        made = added.config("breast cancer", method, weight, 100, tmp_path)
+        assert made.method_settings.get("cclp", {}).get("weight") == weight
+        error = added.measure("breast cancer", method, weight, 100, tmp_path)
+        assert error == added.measure("breast cancer", method, weight, 100, tmp_path)  # kept
+        assert error is not None
+        assert round(error * case.held_out) == pytest.approx(error * case.held_out)
+    rows = [
+        {"data": "digits", "method": m, "weight": w, "seed": seed, "error": error / 100}
+        for m, w, errors in (("supervised", None, (9, 7, 8)), ("cclp", 0.1, (6, 5, 7)))
+        for seed, error in enumerate(errors)
+    ]
+    assert added.added(rows, "digits", "cclp", 0.1, "supervised") == "-2.00 ± 0.58"
+    assert added.added(rows, "digits", "cclp", 0.3, "supervised") == "–"
+    assert added.markdown(rows).splitlines()[2:4] == [
+        "| digits, 50 labels | labels only | 8.00 ± 1.00 | – | – | 6.00 ± 1.00 | – | – |",
+        "| | *difference* | | – | – | -2.00 ± 0.58 | – | – |",
+    ]
 
 
 def test_rows_are_kept_and_not_measured_again(tmp_path: Path) -> None:
