@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cclp.labelling.contradictions import find_contradictions
 from cclp.labelling.decisions import Decisions
 from cclp.labelling.engine import Engine
 from cclp.labelling.keys import keys_of
@@ -92,6 +93,40 @@ def question_row(
                 nearest.append({"class": number, "samples": near})
         followers = engine.followers(sample)
     return {**found, "nearest": nearest, "followers": followers}
+
+
+def believed_rows(
+    decisions: Decisions, engine: Engine, number: int, skip: int, most: int
+) -> list[Json]:
+    """Unlabeled samples that are held for a class, surest first."""
+    best, certainty = engine.by_sample()
+    found = np.flatnonzero((best == number) & (decisions.values == UNLABELED))
+    order = found[np.argsort(-certainty[found], kind="stable")]
+    some = order[skip : skip + most]
+    return [{"sample": int(i), "probability": float(certainty[i])} for i in some]
+
+
+def contradicted_rows(decisions: Decisions, engine: Engine, most: int) -> list[Json]:
+    """Labeled samples that their neighbours contradict, the surest contradiction first."""
+    classes, tested = engine.beliefs.classes, engine.beliefs.left_out
+    rows = dict(zip(tested.samples.tolist(), tested.probabilities, strict=True))
+    return [
+        {
+            **question_row(decisions, engine, sample, "disagreement", classes, rows[sample]),
+            "given": given_value(decisions, sample),
+        }
+        for sample in [i for i in find_contradictions(tested) if decisions.values[i] >= 0][:most]
+    ]
+
+
+def belief_bytes(engine: Engine | None, count: int) -> bytes:
+    """Two bytes of each sample: class id (255: none yet), certainty from 0 to 255."""
+    pairs = np.full((count, 2), (255, 0), np.uint8)
+    if engine is not None and engine.beliefs.classes:
+        best, certainty = engine.by_sample()
+        pairs[:, 0] = best
+        pairs[:, 1] = (255 * certainty).round()
+    return pairs.tobytes()
 
 
 def find_words(source: Source, decisions: Decisions, words: str, most: int) -> list[int]:

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cclp.checks import check_choice, check_integer
 from cclp.files import cache_root
 from cclp.labelling.advice import advise
-from cclp.labelling.contradictions import find_contradictions
 from cclp.labelling.decisions import Decisions
 from cclp.labelling.engine import Engine
 from cclp.labelling.expected import Expected
@@ -24,7 +22,10 @@ from cclp.labelling.training import Training
 from cclp.labelling.views import (
     Json,
     Why,
+    belief_bytes,
+    believed_rows,
     class_rows,
+    contradicted_rows,
     find_words,
     given_bytes,
     given_value,
@@ -101,7 +102,7 @@ class Workbench:
             self._loop.take_predictions()
             engine, values = self._engine, self._decisions.values
             expected = Expected() if engine is None else engine.expected
-            classes = class_rows(self._decisions, self._engine)
+            classes = class_rows(self._decisions, engine)
             advice = advise(
                 expected,
                 self._history,
@@ -203,11 +204,8 @@ class Workbench:
         with self._lock:
             if self._engine is None:
                 return []
-            best, certainty = self._engine.by_sample()
-            found = np.flatnonzero((best == class_id) & (self._decisions.values == UNLABELED))
-            order = found[np.argsort(-certainty[found], kind="stable")]
-            some = order[skip : skip + min(count, MOST_LISTED)]
-            return [{"sample": int(i), "probability": float(certainty[i])} for i in some]
+            most = min(count, MOST_LISTED)
+            return believed_rows(self._decisions, self._engine, class_id, skip, most)
 
     def disagreements(self, count: int) -> list[Json]:
         """Labeled samples that their neighbours contradict, the surest contradiction first."""
@@ -215,18 +213,7 @@ class Workbench:
         with self._lock:
             if self._engine is None:
                 return []
-            beliefs, values = self._engine.beliefs, self._decisions.values
-            found = [i for i in find_contradictions(beliefs.left_out) if values[i] >= 0]
-            rows = dict(
-                zip(beliefs.left_out.samples.tolist(), beliefs.left_out.probabilities, strict=True)
-            )
-            return [
-                {
-                    **self._row(sample, "disagreement", beliefs.classes, rows[sample]),
-                    "given": given_value(self._decisions, sample),
-                }
-                for sample in found[: min(count, MOST_LISTED)]
-            ]
+            return contradicted_rows(self._decisions, self._engine, min(count, MOST_LISTED))
 
     def search(self, words: str, count: int) -> list[int]:
         """Samples whose file name, cells, text or class hold all words."""
@@ -245,13 +232,8 @@ class Workbench:
 
     def beliefs(self) -> bytes:
         """Two bytes of each sample: class id (255: none yet), certainty from 0 to 255."""
-        pairs = np.full((len(self.source), 2), (255, 0), np.uint8)
         with self._lock:
-            if self._engine is not None and self._engine.beliefs.classes:
-                best, certainty = self._engine.by_sample()
-                pairs[:, 0] = best
-                pairs[:, 1] = (255 * certainty).round()
-        return pairs.tobytes()
+            return belief_bytes(self._engine, len(self.source))
 
     def given(self) -> bytes:
         """A byte of each sample: class id, 255 unlabeled, 254 not sure, 253 none of these."""
@@ -363,14 +345,8 @@ class Workbench:
     def _engine(self) -> Engine | None:
         return self._loop.engine
 
-    def _row(
-        self,
-        sample: int,
-        why: Why,
-        classes: Sequence[int] = (),
-        said: NDArray[np.float64] | None = None,
-    ) -> Json:
-        return question_row(self._decisions, self._engine, sample, why, classes, said)
+    def _row(self, sample: int, why: Why) -> Json:
+        return question_row(self._decisions, self._engine, sample, why)
 
     def _check_sample(self, sample: object) -> None:
         check_integer("sample", sample, least=0)
