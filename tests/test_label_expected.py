@@ -78,7 +78,7 @@ def test_every_fourth_sample_is_drawn_once_the_groups_are_known() -> None:
     assert len({question.sample for question in several}) == 5
     asked = [question.sample for question in several[:3]]
     assert engine.ask(1, exclude=asked) == [several[3]]
-    skipped = several[3].sample  # then another one comes, and the turn is not lost
+    skipped = several[3].sample  # it counts as a question
     assert not engine.ask(1, exclude=[*asked, skipped])[0].drawn
     assert len(engine.ask(1000)) == 240 - 21
 
