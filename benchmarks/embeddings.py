@@ -194,6 +194,19 @@ def features(name: str, folder: Path) -> None:
     write_json(folder / f"{name}.json", about)
 
 
+def read_features(name: str, folder: Path, found: Rows) -> tuple[Array, Array]:
+    """Embeddings of length 1 and classes, if they are those that were measured before."""
+    if not (folder / f"{name}.npz").exists():
+        command = f"python -m benchmarks.embeddings features --data {name} --features {folder}"
+        sys.exit(f"{folder / name}.npz is missing. Run: {command}")
+    about = read_json(folder, f"{name}.json")
+    if found.content.setdefault("data", {}).setdefault(name, about) != about:
+        sys.exit(f"{folder / name}.npz holds other features than those measured before")
+    arrays = np.load(folder / f"{name}.npz")
+    x, y = arrays["x"], arrays["y"]
+    return x / np.linalg.norm(x, axis=1, keepdims=True), y
+
+
 def models(seed: int) -> dict[str, Callable[[Array], Any]]:
     """By name: a function of the samples."""
     logistic = LogisticRegression(C=STRENGTH, max_iter=1000)
@@ -212,12 +225,7 @@ METHODS = tuple(models(0))
 
 def compare(name: str, folder: Path, methods: list[str], draws: int, found: Rows) -> Iterator[Row]:
     """Measure what is missing of one data set."""
-    about = read_json(folder, f"{name}.json")
-    if found.content["data"].setdefault(name, about) != about:
-        sys.exit(f"{folder / name}.npz holds other features than those measured before")
-    arrays = np.load(folder / f"{name}.npz")
-    x, y = arrays["x"], arrays["y"]
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    x, y = read_features(name, folder, found)
     for seed in range(draws):
         X, X_test, y_train, y_test = train_test_split(x, y, stratify=y, random_state=seed)
         for labels, method in product(LABELS, methods):
@@ -275,7 +283,6 @@ def main() -> None:
     methods = [method for method in options.method or METHODS if method not in missing]
     warnings.filterwarnings("ignore", message=".*(converge|max_iter|invalid value)")
     found = Rows(options.out, "benchmarks/embeddings.py compare")
-    found.content.setdefault("data", {})
     found.content["settings"] = {"C": STRENGTH, "rbf": SHARPNESS, "rbf_rows": RBF_ROWS}
     for name in options.data or DATA:
         for row in compare(name, options.features, methods, options.draws, found):

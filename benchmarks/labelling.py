@@ -1,12 +1,13 @@
 """Answers needed to label data, by the strategy that asks: a simulated person answers the truth.
 
 Data: digits (1,797 samples), clouds (3,000 vectors of 20 classes, generated), mnist and
-fashion_mnist (training and test set together, 70,000). Graphs: by HOG, as ``cclp label`` makes them
-unless asked otherwise; of digits and clouds by their values; of mnist also by the image distortion
-model (mnist_idm). The person names a class when they meet
-it; nobody knows beforehand how many there are. Each seed draws a tenth of the samples that may not
-be asked about. After each answer labels are propagated by the code of ``cclp label``, and the
-propagated labels of all unlabeled samples are compared with the truth.
+fashion_mnist (training and test set together, 70,000); embeddings of 5,797 mails (spam) and 20,000
+images (cifar10_features), which ``python -m benchmarks.embeddings features`` makes. Graphs: by HOG,
+as ``cclp label`` makes them unless asked otherwise; of what are no images by their values; of mnist
+also by the image distortion model (mnist_idm). The person names a class when they meet it; nobody
+knows beforehand how many there are. Each seed draws a tenth of the samples that may not be asked
+about. After each answer labels are propagated by the code of ``cclp label``, and the propagated
+labels of all unlabeled samples are compared with the truth.
 
 Strategies:
 
@@ -38,6 +39,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.embeddings import read_features
 from benchmarks.rows import Row, Rows
 from cclp.data.load import load
 from cclp.files import cache_root, marked_page, write_between, write_bytes
@@ -54,7 +56,8 @@ from cclp.pseudo_labels.propagation import Propagation
 from cclp.report.figures import house_style, plain, png
 
 Array = NDArray[Any]
-DATA = ("digits", "clouds", "mnist", "fashion_mnist", "mnist_idm")
+EMBEDDINGS = {"spam": "spam", "cifar10_features": "cifar10"}  # their names in their own benchmark
+DATA = ("digits", "clouds", "mnist", "fashion_mnist", "mnist_idm", *EMBEDDINGS)
 STRATEGIES = ("ours", "random", "uncertainty", "typiclust", "probcover")
 NEAR, ROUND, COVERED, PURE = 20, 10, 10_000, 0.95
 RADII = 20  # that are tried
@@ -67,15 +70,9 @@ MARKS = "<!-- benchmarks/labelling.py writes from here -->", "<!-- to here: labe
 class Data:
     """A data set with its graph."""
 
-    def __init__(self, name: str, data_dir: Path | None, report: Reporter) -> None:
-        if name == "clouds":
-            x, self.y = clouds()
-        else:
-            found = load(name.removesuffix("_idm"), data_dir, report=report)
-            x = np.concatenate([found.train_x, found.test_x])
-            self.y = np.concatenate([found.train_y, found.test_y])
+    def __init__(self, x: Array, y: Array, report: Reporter, distortion: bool = False) -> None:
+        self.y = y
         cache = cache_root() / "neighbours"
-        distortion = name.endswith("_idm")
         graph = NeighbourGraph(x, distortion=distortion, cache=cache, report=report)
         assert graph.W is not None
         W = join_components(graph.W, graph.points, np.array([0]))
@@ -93,6 +90,19 @@ class Data:
             (near,) = find_neighbours(self.graph.points, None, NEAR, self.cache, self.report)
             self._typicality = 1 / near.distances.mean(1).clip(1e-12)
         return self._typicality
+
+
+def arrays(
+    name: str, options: argparse.Namespace, found: Rows, report: Reporter
+) -> tuple[Array, Array]:
+    """Samples and classes of a data set."""
+    if name == "clouds":
+        return clouds()
+    if name in EMBEDDINGS:
+        return read_features(EMBEDDINGS[name], options.features, found)
+    data = load(name.removesuffix("_idm"), options.data_dir, report=report)
+    x, y = (data.train_x, data.test_x), (data.train_y, data.test_y)
+    return np.concatenate(x), np.concatenate(y)
 
 
 def clouds() -> tuple[Array, Array]:
@@ -225,7 +235,8 @@ def measure(name: str, options: argparse.Namespace, found: Rows, report: Reporte
         not in found
     ]
     if missing:
-        data = Data(name, options.data_dir, report)
+        x, y = arrays(name, options, found, report)
+        data = Data(x, y, report, distortion=name.endswith("_idm"))
         for key in missing:
             yield {**key, **session(data, key["strategy"], key["seed"], key["answers"])}
 
@@ -337,6 +348,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--answers", type=int, default=40)
     parser.add_argument("--data-dir", type=Path, help="folder of MNIST and Fashion-MNIST")
+    made = Path("build/embeddings")
+    parser.add_argument("--features", type=Path, default=made, help="folder of the embeddings")
     parser.add_argument("--out", type=Path, default=Path("results/labelling.json"))
     parser.add_argument("--figure", type=Path, default=Path("results/labelling.png"))
     parser.add_argument("--docs", type=marked_page(MARKS), help="put the table into this page")
