@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import cclp
+from cclp.loss import sparse
 from tests import reference
 from tests.batches import Embedded, compact_batch, random_batch
 
@@ -148,6 +149,116 @@ def test_no_island_is_without_labels() -> None:
     assert abs(few - whole) < 1  # 7.7 against 3.5 where points out of reach have the mean label
 
 
+def clusters(scale: float, n: int = 60, classes: int = 10) -> Embedded:
+    """Points around the axes; a tenth of them, but one of each class at least, is labeled."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(n) % classes
+    z = 0.3 * torch.randn(n, 128, generator=generator) + 5 * torch.eye(128)[y]
+    n_l = max(n // 10, classes)
+    return Embedded(scale * z[:n_l], y[:n_l], scale * z[n_l:], classes)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0, 3.0])
+def test_at_large_norms_it_is_the_whole_graph_too(scale: float) -> None:
+    """Up to 18; at 12 a walk meets a label after 10^5 moves."""
+    batch = clusters(scale)
+    whole, gradient = with_gradient(batch)
+    found, own = with_gradient(batch, neighbours=59)
+    assert found == pytest.approx(whole, rel=1e-4)
+    torch.testing.assert_close(own, gradient, rtol=1e-3, atol=1e-4 * gradient.abs().max().item())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_embeddings_come_in_any_precision(dtype: torch.dtype) -> None:
+    batch = random_batch(10, dtype=dtype)
+    whole, gradient = with_gradient(batch, smoothing=1e-8)
+    found, own = with_gradient(batch, neighbours=20, smoothing=1e-8)
+    assert found == pytest.approx(whole, rel=1e-5)
+    assert own.dtype == dtype
+    torch.testing.assert_close(own, gradient, rtol=2e-2, atol=1e-5)
+
+
+def test_points_at_the_origin_and_duplicates() -> None:
+    batch = random_batch(11)
+    z = batch.z_unlabeled.clone()
+    z[0] = 0
+    z[1] = z[2] = z[3]
+    for options in ({"similarity": "cosine"}, {"similarity": "euclidean"}, {}):
+        given: dict[str, Any] = {**options, "smoothing": 1e-8}
+        whole, gradient = with_gradient(batch._replace(z_unlabeled=z), **given)
+        found, own = with_gradient(batch._replace(z_unlabeled=z), neighbours=20, **given)
+        assert found == pytest.approx(whole, rel=1e-6)
+        torch.testing.assert_close(own, gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_not_finite_is_not_hidden() -> None:
+    batch = random_batch(12)
+    z = batch.z_unlabeled.clone()
+    z[4, 0] = torch.nan
+    assert loss_of(batch._replace(z_unlabeled=z), neighbours=5).isnan()
+
+
+def test_beyond_its_range_it_is_finite() -> None:
+    found, gradient = with_gradient(clusters(30.0), neighbours=5)
+    assert np.isfinite(found)
+    assert gradient.isfinite().all()
+
+
+def test_only_one_side_may_learn() -> None:
+    batch = random_batch(13)
+    _, both = with_gradient(batch, neighbours=6)
+    z = batch.z_unlabeled.clone().requires_grad_()
+    (alone,) = torch.autograd.grad(loss_of(batch._replace(z_unlabeled=z), neighbours=6), z)
+    torch.testing.assert_close(alone, both[9:])
+
+
+def test_functional_gradients_work() -> None:
+    batch = random_batch(14)
+    _, expected = with_gradient(batch, neighbours=6)
+    found = torch.func.grad(lambda z: loss_of(batch._replace(z_unlabeled=z), neighbours=6))(
+        batch.z_unlabeled
+    )
+    torch.testing.assert_close(found, expected[9:])
+
+
+def test_parts_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = random_batch(15, unlabeled=30)
+    whole, gradient = with_gradient(batch, neighbours=6)
+    monkeypatch.setattr(sparse, "ENTRIES", 100)  # two rows, or columns, at a time
+    found, own = with_gradient(batch, neighbours=6)
+    assert found == pytest.approx(whole, rel=1e-12)
+    torch.testing.assert_close(own, gradient, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", [None, 1e-8, 1e-2])
+def test_iterations_find_what_a_factorisation_does(
+    monkeypatch: pytest.MonkeyPatch, smoothing: float | None
+) -> None:
+    batch = random_batch(16, unlabeled=40)
+    whole, gradient = with_gradient(batch, neighbours=8, smoothing=smoothing)
+    monkeypatch.setattr(sparse, "DIRECT", 0)
+    found, own = with_gradient(batch, neighbours=8, smoothing=smoothing)
+    assert found == pytest.approx(whole, rel=1e-7)
+    torch.testing.assert_close(own, gradient, rtol=1e-5, atol=1e-7)
+
+
+def test_iterations_that_do_not_arrive_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = clusters(4.0)
+    monkeypatch.setattr(sparse, "DIRECT", 0)
+    with pytest.warns(UserWarning, match=r"labels are propagated with smoothing=0\.01"):
+        found, own = with_gradient(batch, neighbours=5)
+    assert np.isfinite(found)
+    assert own.isfinite().all()
+    with pytest.raises(ValueError, match=r"labels do not arrive .* with smoothing=1e-12"):
+        loss_of(batch, neighbours=5, smoothing=1e-12)
+    jump = 1e-2  # asked for, so there is no other
+    monkeypatch.setattr(sparse, "DIRECT", 2000)
+    _, expected = with_gradient(batch, neighbours=5, smoothing=jump)
+    monkeypatch.setattr(sparse, "DIRECT", 0)
+    _, own = with_gradient(batch, neighbours=5, smoothing=jump)
+    torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_without_gradient_it_is_the_same_value() -> None:
     batch = random_batch(7)
     with torch.no_grad():
@@ -180,6 +291,14 @@ def test_what_it_cannot_do_is_refused(options: dict[str, Any], message: str) -> 
         loss_of(random_batch(9), **options)
 
 
-def test_the_released_code_has_no_neighbours() -> None:
-    with pytest.raises(TypeError, match="neighbours"):
-        cclp.CCLPLoss.as_released(3, neighbours=5)
+def test_the_originals_have_no_neighbours() -> None:
+    for make in (cclp.CCLPLoss.as_released, cclp.CCLPLoss.as_printed):
+        with pytest.raises(TypeError, match="neighbours"):
+            make(3, neighbours=5)
+
+
+def test_a_bandwidth_is_checked_as_in_the_whole_graph() -> None:
+    batch = random_batch(17, dtype=torch.float32)
+    for bandwidth, message in ((torch.ones(3), "one per feature"), (1e-30, "must be larger")):
+        with pytest.raises(ValueError, match=f"bandwidth must .*{message.split()[-1]}"):
+            loss_of(batch, neighbours=4, similarity="euclidean", bandwidth=bandwidth)

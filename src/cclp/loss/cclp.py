@@ -19,7 +19,6 @@ from cclp.loss.propagation import (
     posteriors,
 )
 from cclp.loss.released import SMOOTHING, released_loss
-from cclp.loss.sparse import SMOOTHING as SPARSE_SMOOTHING
 from cclp.loss.sparse import Settings as SparseSettings
 from cclp.loss.sparse import sparse_loss
 
@@ -80,9 +79,10 @@ def cclp_loss(
             process does its part of the work, else every one does all of it.
         neighbours: k. Walks go over the k most similar points only, but for the last move of
             chains, which goes over all: another graph, for batches of many thousands, as memory is
-            O(N k) then and not O(N²). A ``smoothing`` of None is 1e-10, or more where the labels
-            would not arrive. For built-in similarities, ``"harmonic"`` and eager mode. None: the
-            whole graph.
+            O(N k) then and not O(N²). Up to 2,000 unlabeled points labels are propagated as on the
+            whole graph; of more by iterations, with a ``smoothing`` of 1e-10 for None that is
+            raised, with a warning, where labels would not arrive. For built-in similarities,
+            ``"harmonic"`` and eager mode. None: the whole graph.
 
     Returns:
         A scalar in at least float32. Value and gradient are finite for embeddings whose squared
@@ -107,7 +107,8 @@ def cclp_loss(
         count as zero in chains.) On a GPU and in a compiled function nothing waits for values:
         chains are computed in float64 and cut off at 1e-290, and posteriors of points that meet a
         label after t moves are off by about 1e-10 t. Where chains hang on posteriors smaller than
-        that, at norms beyond 9, the loss can be off by more than a tenth there.
+        that, at norms beyond 9, the loss can be off by more than a tenth there. With ``neighbours``
+        chains are computed in float64 everywhere and cut off at 1e-290, at norms beyond about 20.
 
     Differences from the paper:
         Scaled by 1/N as in the authors' code, not 1/N² as printed. Labels are propagated on the
@@ -138,9 +139,8 @@ def cclp_loss(
     check_neighbours(neighbours, similarity, propagation)
     with outside_autocast(batch.z.device):
         if neighbours is not None:
-            jump = SPARSE_SMOOTHING if smoothing is None else smoothing
             sparse = SparseSettings(
-                neighbours, chain_steps, jump, detach_posteriors, divided=gather
+                neighbours, chain_steps, smoothing, detach_posteriors, divided=gather
             )
             return scale * sparse_loss(batch, known, metric, sparse)
         if propagation == "harmonic" and not callable(similarity):
@@ -165,6 +165,8 @@ def check_neighbours(neighbours: object, similarity: Similarity, propagation: st
     if neighbours is None:
         return
     check_integer("neighbours", neighbours, least=1)
+    if torch.compiler.is_compiling():
+        raise ValueError("neighbours needs eager mode: leave this loss out of torch.compile")
     if callable(similarity):
         raise ValueError("neighbours needs a built-in similarity, got a callable")
     if propagation != "harmonic":
@@ -295,7 +297,7 @@ class CCLPLoss(nn.Module):
             num_classes: C.
             **settings: those of :class:`CCLPLoss` but for ``normalization`` and ``smoothing``.
         """
-        return cls(num_classes, normalization="pairs", smoothing=0.0, **settings)
+        return cls(num_classes, normalization="pairs", smoothing=0.0, neighbours=None, **settings)
 
     @classmethod
     def as_released(cls, num_classes: int, **settings: Any) -> "CCLPLoss":

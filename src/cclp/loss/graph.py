@@ -91,12 +91,12 @@ def make_points(z: Tensor, metric: Metric) -> Points:
         if isinstance(bandwidth, Tensor):
             bandwidth = double(bandwidth.detach())
         found = Points(y / (bandwidth * scale), bandwidth * scale)
-        _check_range(found.y, y, z.dtype)
+        check_range(found.y, y, z.dtype)
         return found
     return Points(y if scale == 1 else y / scale, scale)
 
 
-def _check_range(scaled: Tensor, y: Tensor, dtype: torch.dtype) -> None:
+def check_range(scaled: Tensor, y: Tensor, dtype: torch.dtype) -> None:
     """Refuse a bandwidth by which squared distances leave the range of the dtype.
 
     Embeddings that leave it themselves give what is not finite, as elsewhere in torch.

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 ITERATIONS = 300
+Limit = Callable[[Tensor], float]
 
 
-def solve(
-    apply: Callable[[Tensor], Tensor], b: Tensor, limit: Callable[[Tensor], float]
-) -> tuple[Tensor, float]:
+def solve(apply: Callable[[Tensor], Tensor], b: Tensor, limit: Limit) -> tuple[Tensor, float]:
     """x with ``apply(x) = b`` for each column by BiCGSTAB (van der Vorst 1992).
 
     Args:

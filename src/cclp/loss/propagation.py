@@ -184,6 +184,13 @@ def exact_similarities(z: Tensor, logits: Tensor, metric: Metric) -> Tensor:
     return log_adjacency(make_points(z, metric), metric)
 
 
+def harmonic(log_A: Tensor, y: Tensor, smoothing: float | None) -> Tensor:
+    """Phi_U of Eq. 5 for similarities in float64, (N_U, N), that may be minus infinity."""
+    phi: Tensor
+    phi, *_ = _Harmonic.apply(log_A, log_A.detach().clone(), y, smoothing)  # type: ignore[no-untyped-call]
+    return phi
+
+
 class _Harmonic(torch.autograd.Function):
     """Values come from ``exact``, the gradient goes to ``logits``, the similarities of rows U.
 

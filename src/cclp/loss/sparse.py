@@ -11,23 +11,24 @@ gradient is computed with the value, and nothing else outlives it. Time is O(N²
 Several processes that have the same batch take a part of the rows and columns each.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
-from torch.utils.checkpoint import checkpoint
 
 from cclp.loss.autograd import first_order
 from cclp.loss.gather import my_share, sum_of_all, world_size
-from cclp.loss.graph import Metric, double
+from cclp.loss.graph import Metric, check_bandwidth, check_range, double
 from cclp.loss.inputs import Batch, Prior
 from cclp.loss.krylov import solve
+from cclp.loss.propagation import harmonic
 
-SMOOTHING = 1e-10  # of label propagation, where none is asked for
-_HIGHEST = 1e-2  # to which it is raised in steps of 100 where iterations do not converge
-_ENTRIES = 2**18  # of a matrix of which some rows or columns are there at a time
+ENTRIES = 2**18  # of a matrix of which some rows or columns are there at a time
+DIRECT = 2000  # unlabeled points for which the solver of the whole graph is quick and small
+SMOOTHING, HIGHEST = 1e-10, 1e-2  # of more points: where None is given, and what it is raised to
 _LIMIT = 1e-290
 _ACCURACY = 1e-8
 
@@ -37,7 +38,7 @@ class Settings(NamedTuple):
 
     neighbours: int
     chain_steps: int
-    smoothing: float
+    smoothing: float | None
     detach_posteriors: bool
     divided: bool  # all processes have the same batch: each does a part
 
@@ -52,7 +53,8 @@ def sparse_loss(batch: Batch, prior: Prior | None, metric: Metric, settings: Set
         settings: of the loss.
     """
     y, c = _points(batch.z, metric)
-    gradient = y.requires_grad and torch.is_grad_enabled()
+    # Several processes send the same numbers to each other, whether their own points learn or not.
+    gradient = torch.is_grad_enabled() and (y.requires_grad or settings.divided)
     loss: Tensor
     loss, *_ = _Sparse.apply(y, c, double(batch.y), prior, settings, gradient)  # type: ignore[no-untyped-call]
     return loss.to(batch.z)
@@ -60,15 +62,20 @@ def sparse_loss(batch: Batch, prior: Prior | None, metric: Metric, settings: Set
 
 def _points(z: Tensor, metric: Metric) -> tuple[Tensor, Tensor]:
     """Y (N, F) and c (N,) with log A_ij = y_i . y_j + c_i + c_j, in float64."""
-    y = double(z) / metric.temperature**0.5
-    if metric.similarity == "cosine":
-        y = y / double(z).norm(dim=1, keepdim=True).clamp_min(1e8 * torch.finfo(z.dtype).tiny)
+    x, scale = double(z), metric.temperature**0.5
+    if metric.similarity == "cosine":  # as in cclp.loss.graph.make_points
+        largest = x.detach().abs().amax(1, keepdim=True)
+        nonzero = largest > 1e8 * torch.finfo(z.dtype).tiny
+        largest = torch.where(nonzero, largest, 1)
+        x = x / largest
+        x = x / torch.where(nonzero, torch.where(nonzero, x, 1).norm(dim=1, keepdim=True), 1)
+    y = x / scale
     if metric.similarity != "euclidean":
         return y, y.new_zeros(len(y))
-    bandwidth = metric.bandwidth
-    y = (y - y.detach().mean(0)) / (
-        double(bandwidth) if isinstance(bandwidth, Tensor) else bandwidth
-    )
+    bandwidth = check_bandwidth(metric, z.shape[1])
+    centred = y - y.detach().mean(0)
+    y = centred / (metric.bandwidth if bandwidth is None else double(bandwidth))
+    check_range(y.detach(), centred.detach(), z.dtype)
     return 2**0.5 * y, -y.square().sum(1)
 
 
@@ -117,16 +124,16 @@ def _loss_and_gradient(
         sum_of_all([index, to_all])
     with torch.set_grad_enabled(gradient):
         y, c, to_all = (_leaf(x, gradient) for x in (y, c, to_all))
-        near, own = _similar(y, c, index), (y * y).sum(1) + 2 * c
-        moves = near[n_l:].softmax(1)
-        phi: Tensor = _Propagate.apply(index[n_l:], moves, labels, settings.smoothing)  # type: ignore[no-untyped-call]
+        near = _dots(y, index) + c[:, None] + c[index]
+        own = (y * y).sum(1) + 2 * c
+        phi = _propagate(index[n_l:], near[n_l:], labels, settings.smoothing)
         if prior is not None:
             phi = phi.lerp(double(prior.phi), prior.weight)
         if settings.detach_posteriors:
             phi = phi.detach()
         Phi = torch.cat([labels, phi])
         index = torch.cat([torch.arange(n, device=y.device)[:, None], index], 1)
-        stays = torch.cat([own[:, None], near], 1).softmax(1) * _agreement(Phi, index)
+        stays = torch.cat([own[:, None], near], 1).softmax(1) * _dots(Phi, index)
         heads = [y, c, to_all, stays, Phi]
         leaves = [_leaf(head, gradient) for head in heads]
         total, sums = y.new_zeros(()), [torch.zeros_like(leaf) for leaf in leaves]
@@ -165,9 +172,9 @@ def _send_back(heads: list[Tensor], gradients: list[Tensor]) -> None:
     torch.autograd.backward([h for h, _ in kept], [g for _, g in kept])
 
 
-def _parts(count: int, width: int, most: int = _ENTRIES) -> Iterator[slice]:
+def _parts(count: int, width: int, most: int | None = None) -> Iterator[slice]:
     """Slices of so many rows, or columns, that a part of a matrix of that width is not large."""
-    size = max(1, min(most, _ENTRIES // max(width, 1)))
+    size = max(1, min(most or count, ENTRIES // max(width, 1)))
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
 
@@ -197,35 +204,34 @@ def _nearest(
     return index, to_all
 
 
-def _in_parts(
-    function: Callable[[Tensor, Tensor, slice], Tensor], a: Tensor, b: Tensor, index: Tensor
-) -> Tensor:
-    """``function`` of two tensors for some rows of ``index`` after others; backward, once more."""
-    return torch.cat(
-        [
-            checkpoint(function, a, b, rows, use_reentrant=False)
-            for rows in _parts(len(index), index.shape[1] * a.shape[1])
-        ]
-    )
+def _dots(x: Tensor, index: Tensor) -> Tensor:
+    """x_i . x_j for the indices j of each row i."""
+    found: Tensor = _Dots.apply(x, index)  # type: ignore[no-untyped-call]
+    return found
 
 
-def _similar(y: Tensor, c: Tensor, index: Tensor) -> Tensor:
-    """log A_ij for the indices j of each row i, (N, k)."""
+class _Dots(torch.autograd.Function):
+    """Some rows after others: all rows of x that the indices name would be (N, k, F)."""
 
-    def some(y: Tensor, c: Tensor, rows: slice) -> Tensor:
-        near = index[rows]
-        return torch.bmm(y[near], y[rows, :, None])[:, :, 0] + c[rows, None] + c[near]
+    @staticmethod
+    def forward(x: Tensor, index: Tensor) -> Tensor:
+        parts = _parts(len(index), index.shape[1] * x.shape[1])
+        return torch.cat([torch.bmm(x[index[rows]], x[rows, :, None])[:, :, 0] for rows in parts])
 
-    return _in_parts(some, y, c, index)
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
-
-def _agreement(Phi: Tensor, index: Tensor) -> Tensor:
-    """M_ij = phi_i . phi_j for the indices j of each row i."""
-
-    def some(Phi: Tensor, _: Tensor, rows: slice) -> Tensor:
-        return torch.bmm(Phi[index[rows]], Phi[rows, :, None])[:, :, 0]
-
-    return _in_parts(some, Phi, Phi, index)
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        x, index = ctx.saved_tensors
+        dx = torch.zeros_like(x)
+        for rows in _parts(len(index), index.shape[1] * x.shape[1]):
+            dx[rows] += torch.bmm(grad[rows, None], x[index[rows]])[:, 0]
+            sent = grad[rows, :, None] * x[rows, None]
+            dx.index_add_(0, index[rows].flatten(), sent.flatten(0, 1))
+        return dx, None
 
 
 def _cross_entropy(
@@ -265,45 +271,63 @@ def _gather(index: Tensor, weights: Tensor, x: Tensor) -> Tensor:
     return found
 
 
-class _Propagate(torch.autograd.Function):
+def _propagate(index: Tensor, near: Tensor, labels: Tensor, smoothing: float | None) -> Tensor:
+    """Posteriors of the unlabeled points from their similarities to the k, both (N_U, k)."""
+    n_u, n = len(index), len(labels) + len(index)
+    if n_u <= DIRECT:
+        log_A = near.new_full((n_u, n), -torch.inf).scatter(1, index, near)
+        return harmonic(log_A, labels, smoothing) if n_u else labels[:0]
+    found: Tensor = _Iterate.apply(index, near.softmax(1), labels, smoothing)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Iterate(torch.autograd.Function):
     """Eq. 5 over the sparse walk: probabilities of moves to posteriors of the unlabeled points.
 
     A residual is an error once it is multiplied by the number of moves before a label is met.
     """
 
     @staticmethod
-    def forward(ctx: Any, index: Tensor, moves: Tensor, labels: Tensor, jump: float) -> Tensor:
-        (n_u, _), n_l = index.shape, len(labels)
-        if n_u == 0:
-            ctx.save_for_backward(index, moves, labels, labels[:0])
-            return labels[:0]
-        ones = labels.new_ones(n_u, 1)
-        arrived = _gather(index, moves, torch.cat([labels, labels.new_zeros(n_u, labels.shape[1])]))
+    def forward(
+        ctx: Any, index: Tensor, moves: Tensor, labels: Tensor, smoothing: float | None
+    ) -> Tensor:
+        ones, n_l = labels.new_ones(len(index), 1), len(labels)
+        nothing = labels.new_zeros(len(index), labels.shape[1])
+        arrived = _gather(index, moves, torch.cat([labels, nothing]))
+        jump, raised = SMOOTHING if smoothing is None else smoothing, False
         while True:
             b = torch.cat([(1 - jump) * arrived + jump * labels.mean(0), ones], 1)
 
             def stay(x: Tensor, kept: float = 1 - jump) -> Tensor:
-                return x - kept * _gather(
-                    index, moves, torch.cat([x.new_zeros(n_l, x.shape[1]), x])
-                )
+                zeros = x.new_zeros(n_l, x.shape[1])
+                return x - kept * _gather(index, moves, torch.cat([zeros, x]))
 
             x, residual = solve(stay, b, lambda x: _ACCURACY / x[:, -1].abs().max().item())
             longest = x[:, -1].abs().max().item()
-            if residual * longest <= _ACCURACY or jump >= _HIGHEST:
+            if residual * longest <= _ACCURACY:
                 break
-            jump = min(100 * max(jump, SMOOTHING), _HIGHEST)
+            if smoothing is not None or jump == HIGHEST:
+                raise ValueError(
+                    "neighbours: labels do not arrive at all points over the graph of the nearest "
+                    f"with smoothing={jump:g}: raise smoothing, temperature or neighbours"
+                )
+            jump, raised = min(1e4 * jump, HIGHEST), True
+        if raised:
+            warnings.warn(
+                f"neighbours: labels are propagated with smoothing={jump:g}, as they would not "
+                "arrive at some points: a higher temperature or more neighbours would help",
+                stacklevel=2,
+            )
         phi = x[:, :-1].clamp_min(0)
         phi = phi / phi.sum(1, keepdim=True).clamp_min(torch.finfo(phi.dtype).tiny)
         ctx.save_for_backward(index, moves, labels, phi)
-        ctx.jump, ctx.longest = jump, longest
+        ctx.kept, ctx.longest = 1 - jump, longest
         return phi
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         index, moves, labels, phi = ctx.saved_tensors
-        if len(phi) == 0:
-            return None, moves, None, None
-        everyone, kept = torch.cat([labels, phi]), 1.0 - float(ctx.jump)
+        everyone, kept = torch.cat([labels, phi]), float(ctx.kept)
 
         def stay_transposed(v: Tensor) -> Tensor:
             sent = (moves[:, :, None] * v[:, None]).flatten(0, 1)

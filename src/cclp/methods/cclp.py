@@ -72,6 +72,8 @@ class CCLP(Method):
     def health(
         self, z_labeled: Tensor, labels: Tensor, z_unlabeled: Tensor | None
     ) -> GraphHealth | None:
+        if self.loss.neighbours is not None:  # another graph, and perhaps too many points for it
+            return None
         return graph_health(
             z_labeled,
             labels,
