@@ -267,6 +267,9 @@ def train(
             report.warn(f"{stopped} It is saved; {advice()}")
             # the signal may have reached another process only
             context.exit(128 + (should_stop.number or signal.SIGTERM) if first else 0)
+        finally:
+            if profiled is not None:
+                profiled.close()
     if not first:
         return
     measured = (
@@ -280,7 +283,7 @@ def train(
         f"{result['recipe']['max_steps']} steps, {result['seconds'] / 60:.1f} min: {out}"
     )
     if profiled is not None:
-        profiled.write(out / "profile")
+        profiled.write(out)
         echo(f"\n{profiled.table()}\n\nall operations, for ui.perfetto.dev: {out / 'profile'}")
 
 

@@ -11,6 +11,7 @@
 ``unlabeled.npz``    predictions for a user's own unlabeled samples, at the end
 ``generated.npz``    images by a method's generative model, at the end
 ``tensorboard/``     event files, if asked for
+``profile/``         where the time went, if asked for; with the name of the machine
 ==================== ================================================================
 """
 

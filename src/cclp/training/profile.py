@@ -1,13 +1,15 @@
 """Where the time of a run goes: its phases, and of some steps every operation."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
-from cclp.files import write_json
+from cclp.files import Directory, json_bytes
 from cclp.phases import Phases
 from cclp.training.callbacks import Callback
 from cclp.training.machine import environment
@@ -55,14 +57,19 @@ def kind_of(names: Sequence[str], methods: Iterable[str]) -> str:
 def seconds_of_kinds(events: Iterable[FunctionEvent], methods: Sequence[str]) -> dict[str, float]:
     """Seconds of each kind of operation within the steps, most first; each second counts once."""
     found: dict[str, float] = {}
+    lines: dict[int, tuple[str, ...]] = {}  # names of an event and those above it
+
+    def line(event: FunctionEvent | None) -> tuple[str, ...]:
+        if event is None:
+            return ()
+        if event.id not in lines:
+            lines[event.id] = (event.name, *line(event.cpu_parent))
+        return lines[event.id]
+
     for event in events:
-        names: list[str] = []
-        above: FunctionEvent | None = event
-        while above is not None:
-            names.append(above.name)
-            above = above.cpu_parent
+        names = line(event)
         if STEP in names:
-            kind = kind_of(names[: names.index(STEP)] or [STEP], methods)
+            kind = kind_of(names[: names.index(STEP)] or (STEP,), methods)
             found[kind] = found.get(kind, 0.0) + event.self_cpu_time_total / 1e6
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
@@ -75,27 +82,27 @@ class Profile(Callback):
 
     Attributes:
         recorded: number of steps.
-        seconds: of each kind of operation in them.
     """
 
     phase = "profiling"
 
     def __init__(self, phases: Phases) -> None:
         self.phases, self.recorded = phases, 0
-        self.seconds: dict[str, float] = {}
         self._profile: profile | None = None
         self._records = False
-        self._device = torch.device("cpu")
+        self._device, self._methods = torch.device("cpu"), list[str]()
 
     def on_start(self, trainer: Trainer) -> None:
-        if trainer.recipe.max_steps - trainer.done <= SKIPPED:
+        self._device = trainer.fabric.device
+        self._methods = [type(method).__name__ for method in trainer.objective.methods]
+        if 0 < trainer.recipe.max_steps - trainer.done <= SKIPPED:
             self._begin()
 
     def on_step(self, trainer: Trainer, result: StepResult) -> None:
         if self._records:
             self.recorded += 1
-            if self.recorded == RECORDED or trainer.finished:
-                self._end(trainer)
+            if self.recorded == RECORDED or trainer.finished or trainer.stopping:
+                self.close()
         elif self._profile is None and result.done >= SKIPPED:
             self._begin()
 
@@ -106,17 +113,26 @@ class Profile(Callback):
         self._profile, self._records = profile(activities=activities), True
         self._profile.start()
 
-    def _end(self, trainer: Trainer) -> None:
-        assert self._profile is not None
-        self._records = False
-        self._profile.stop()
-        self._device = trainer.fabric.device
-        methods = [type(method).__name__ for method in trainer.objective.methods]
-        self.seconds = seconds_of_kinds(self._profile.events() or (), methods)  # type: ignore[no-untyped-call]
+    def close(self) -> None:
+        """Stop recording, also where a training ends early: torch cannot end while it records."""
+        if self._records and self._profile is not None:
+            self._records = False
+            self._profile.stop()
 
-    def write(self, folder: Path) -> None:
-        """Write ``profile.json`` and, for https://ui.perfetto.dev, ``trace.json.gz``."""
-        folder.mkdir(exist_ok=True)
+    @cached_property
+    def seconds(self) -> dict[str, float]:
+        """Of each kind of operation in the steps that were recorded."""
+        if self._profile is None or self._records:
+            return {}
+        events = self._profile.events()  # type: ignore[no-untyped-call]
+        return seconds_of_kinds(events or (), self._methods)
+
+    def write(self, out: Path) -> None:
+        """Write ``profile/`` of a run: ``profile.json`` and, for https://ui.perfetto.dev,
+        ``trace.json.gz``.
+        """
+        folder = Directory(out, "profile")
+        folder.make()
         content = {
             "phases": self.phases.seconds,
             "times": self.phases.times,
@@ -125,9 +141,12 @@ class Profile(Callback):
             "steps": self.seconds,
             "environment": environment(self._device),
         }
-        write_json(folder / "profile.json", content)
-        if self._profile is not None and not self._records:
-            self._profile.export_chrome_trace(str(folder / "trace.json.gz"))
+        folder.write_bytes("profile.json", json_bytes(content))
+        if self.seconds and self._profile is not None:
+            with TemporaryDirectory() as place:
+                trace = Path(place, "trace.json.gz")
+                self._profile.export_chrome_trace(str(trace))
+                folder.write_bytes(trace.name, trace.read_bytes())
 
     def table(self) -> str:
         """Phases of the run and parts of a step, as text."""
