@@ -3,7 +3,7 @@
 A step of the method and one of labels only, with the same network and batches, take turns; the cost
 is the ratio of the medians. Batches, nets and settings are those of ``cclp reproduce table1
 --recipe short``; images are noise. Errors are read from the runs in ``results/table1``, where all
-methods have the same number of steps, and ``results/table1-peers``, where some have more.
+methods have the same number of steps, and ``results/table1-peers``, where some have others.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def on_mnist(records: list[Record]) -> dict[str, list[Record]]:
 
 
 def table(costs: dict[str, Any], records: list[Record], longer: list[Record]) -> str:
-    """A row for each method, from runs of equal length and, for some, of more steps."""
+    """A row for each method, from runs of equal length and, for some, of other steps."""
     reached, more = on_mnist(records), on_mnist(longer)
     equal = {run["recipe"]["max_steps"] for runs in reached.values() for run in runs}
     if len(equal) > 1:
@@ -77,7 +77,7 @@ def table(costs: dict[str, Any], records: list[Record], longer: list[Record]) ->
     steps = "".join(f" {count:,} steps," for count in equal)
     lines = [
         "| method | network (weights) | its own weights | step ÷ labels only | MNIST, 100 labels,"
-        f"{steps} error, % | minutes | trained longer, % | published, % |",
+        f"{steps} error, % | minutes | other steps, % | published, % |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for method in METHODS:
