@@ -46,8 +46,9 @@ HEADINGS = {  # of the tables of one kind, and under which conditions each was m
     ),
     "table1-peers": (
         "Some of the generative peers with other steps",
-        "Recipe `short` as above, but more steps, or fewer where a network takes long; `improved_gan` "
-        "with two threads in bfloat16, the others but for `ladder_gamma` in float32.",
+        "Recipe `short` as above, but more steps, or fewer where a network takes long; "
+        "`improved_gan` with two threads in bfloat16, the others but for `ladder_gamma` in "
+        "float32.",
     ),
     "table1-fast": (
         "Ours: the recipe `fast`",
