@@ -252,7 +252,7 @@ def test_iterations_that_do_not_arrive_are_told(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ValueError, match=r"labels do not arrive .* with smoothing=1e-12"):
         loss_of(batch, neighbours=5, smoothing=1e-12)
     jump = 1e-2  # asked for, so there is no other
-    monkeypatch.setattr(sparse, "DIRECT", 2000)
+    monkeypatch.setattr(sparse, "DIRECT", 4000)
     _, expected = with_gradient(batch, neighbours=5, smoothing=jump)
     monkeypatch.setattr(sparse, "DIRECT", 0)
     _, own = with_gradient(batch, neighbours=5, smoothing=jump)

@@ -79,7 +79,7 @@ def cclp_loss(
             process does its part of the work, else every one does all of it.
         neighbours: k. Walks go over the k most similar points only, but for the last move of
             chains, which goes over all: another graph, for batches of many thousands, as memory is
-            O(N k) then and not O(N²). Up to 2,000 unlabeled points labels are propagated as on the
+            O(N k) then and not O(N²). Up to 4,000 unlabeled points labels are propagated as on the
             whole graph; of more by iterations, with a ``smoothing`` of 1e-10 for None that is
             raised, with a warning, where labels would not arrive. For built-in similarities,
             ``"harmonic"`` and eager mode. None: the whole graph.

@@ -27,7 +27,7 @@ from cclp.loss.krylov import solve
 from cclp.loss.propagation import harmonic
 
 ENTRIES = 2**18  # of a matrix of which some rows or columns are there at a time
-DIRECT = 2000  # unlabeled points for which the solver of the whole graph is quick and small
+DIRECT = 4000  # unlabeled points for which the solver of the whole graph is quick and small
 SMOOTHING, HIGHEST = 1e-10, 1e-2  # of more points: where None is given, and what it is raised to
 _LIMIT = 1e-290
 _ACCURACY = 1e-8
