@@ -64,6 +64,7 @@ RADII = 20  # that are tried
 MBO_AFTER = (12,)  # answers
 LEVELS = (0.95, 0.98)
 JUDGED_FROM = 10  # answers, from which the interval of the expected error is judged
+ACROSS = 4  # data sets beside each other in the figure
 MARKS = "<!-- benchmarks/labelling.py writes from here -->", "<!-- to here: labelling -->"
 
 
@@ -305,11 +306,16 @@ def figure(rows: list[Row], path: Path) -> None:
     from matplotlib.figure import Figure
 
     names = [name for name in DATA if any(row["data"] == name for row in rows)]
-    drawing = Figure(figsize=(3.4 * len(names), 6), layout="constrained")
-    axes = drawing.subplots(2, len(names), squeeze=False)
+    across = min(len(names), ACROSS)
+    bands = -(-len(names) // across)
+    drawing = Figure(figsize=(3.4 * across, 6 * bands), layout="constrained")
+    axes = drawing.subplots(2 * bands, across, squeeze=False)
+    for unused in axes[-2:, len(names) - across * (bands - 1) :].flat:
+        unused.set_axis_off()
     colours = dict(zip(STRATEGIES, ("C0", "0.6", "C1", "C2", "C3"), strict=True))
-    for column, name in enumerate(names):
-        top, bottom = axes[0, column], axes[1, column]
+    for number, name in enumerate(names):
+        band, column = divmod(number, across)
+        top, bottom = axes[2 * band : 2 * band + 2, column]
         for strategy in STRATEGIES:
             mine = [r for r in rows if (r["data"], r["strategy"]) == (name, strategy)]
             if not mine:
