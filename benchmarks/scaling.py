@@ -2,7 +2,8 @@
 
 Time of the loss, forward and backward without a network, and bytes that a process receives, against
 the number of processes and of samples in each: real processes on this machine, a thread each, that
-communicate by gloo. A model of the cost is fitted to them and extrapolated to 1,024 devices.
+communicate by gloo. *Sparse* is the global graph with ``neighbours=20``, of which each process does
+a part. A model of the cost is fitted to them and extrapolated to 1,024 devices.
 """
 
 import argparse
@@ -34,12 +35,13 @@ DEVICES = (1, 8, 64, 256, 1024)
 SHOWN = 200  # samples a device in the model
 FEATURES = 128
 TURNS = 7
+NEIGHBOURS = 20
 
 
-def call(n: int, gather: bool) -> Callable[[], None]:
+def call(n: int, gather: bool, neighbours: int | None = None) -> Callable[[], None]:
     """Forward and backward of the loss on n samples of this process."""
     z_labeled, labels, z_unlabeled = embeddings(n, FEATURES)
-    loss = cclp.CCLPLoss(CLASSES, gather=gather)
+    loss = cclp.CCLPLoss(CLASSES, gather=gather, neighbours=neighbours)
 
     def step() -> None:
         value = loss(z_labeled, labels, z_unlabeled)
@@ -66,16 +68,25 @@ def seconds(step: Callable[[], None], turns: int) -> float:
 
 def received(step: Callable[[], None]) -> int:
     """Bytes that this process gets from others in a step."""
-    count, gather = 0, dist.all_gather
+    count, gather, reduce = 0.0, dist.all_gather, dist.all_reduce
 
-    def counted(parts: list[torch.Tensor], mine: torch.Tensor) -> None:
+    def gathered(parts: list[torch.Tensor], mine: torch.Tensor) -> None:
         nonlocal count
         count += sum(part.numel() * part.element_size() for part in parts[1:])
         gather(parts, mine)
 
-    with mock.patch.object(dist, "all_gather", counted):
+    def reduced(tensor: torch.Tensor) -> None:
+        nonlocal count
+        others = 1 - 1 / dist.get_world_size()  # in a ring: once for the sum, once for the result
+        count += 2 * others * tensor.numel() * tensor.element_size()
+        reduce(tensor)
+
+    with (
+        mock.patch.object(dist, "all_gather", gathered),
+        mock.patch.object(dist, "all_reduce", reduced),
+    ):
         step()
-    return count
+    return round(count)
 
 
 def process(rank: int, world: int, folder: str, samples: tuple[int, ...], turns: int) -> None:
@@ -86,13 +97,16 @@ def process(rank: int, world: int, folder: str, samples: tuple[int, ...], turns:
     rows = []
     for n in samples:
         local, joint = call(n, gather=False), call(n, gather=True)
+        sparse = call(n, gather=True, neighbours=NEIGHBOURS)
         rows.append(
             {
                 "processes": world,
                 "samples": n,
                 "local": seconds(local, turns),
                 "global": seconds(joint, turns),
+                "sparse": seconds(sparse, turns),
                 "bytes": received(joint),
+                "sparse_bytes": received(sparse),
             }
         )
     if rank == 0:
@@ -113,13 +127,16 @@ def measure(
             rows += json.loads(Path(folder, "rows.json").read_text())
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    sizes = [[n, seconds(call(n, gather=False), turns)] for n in alone]
+    sizes, sparse = (
+        [[n, seconds(call(n, gather=False, neighbours=k), turns)] for n in alone]
+        for k in (None, NEIGHBOURS)
+    )
     torch.set_num_threads(threads)
-    return {"rows": rows, "alone": sizes}
+    return {"rows": rows, "alone": sizes, "sparse_alone": sparse}
 
 
 def fit(result: dict[str, Any]) -> dict[str, float]:
-    """Seconds of N³, N² and 1 in a graph; of a gathered byte, and of gathering at all.
+    """Seconds of N³, N² and 1 in a graph, of N² and N in a sparse one; of a byte, and of gathering.
 
     The first by relative error over graphs of one process; the second by what two processes take
     more than the model predicts for their joint graph: two, as there are two cores here.
@@ -136,13 +153,19 @@ def fit(result: dict[str, Any]) -> dict[str, float]:
     total = np.array([row["global"] for row in pairs])
     terms = np.stack([[row["bytes"] for row in pairs], np.ones(len(pairs))], 1)
     byte, start = nnls(terms / total[:, None], np.clip(more, 0, None) / total)[0]
-    return {"cube": cube, "square": square, "fixed": fixed, "byte": byte, "start": start}
+    n, taken = np.array(result["sparse_alone"], float).T
+    terms = np.stack([n**2, n], 1)
+    sparse_square, each = nnls(terms / taken[:, None], np.ones_like(n))[0]
+    return {
+        "cube": cube, "square": square, "fixed": fixed, "byte": byte, "start": start,
+        "sparse_square": sparse_square, "sparse_each": each,
+    }  # fmt: skip
 
 
 def predict(model: dict[str, float], devices: int, n: int) -> dict[str, float]:
     """Seconds and bytes of a step's loss on a number of devices with n samples each.
 
-    ``sharded``: not built; each device would keep the N x N rows of its own samples only.
+    ``sparse``: with neighbours; what grows with N² is divided, what grows with N every device does.
     """
     total = devices * n
     received = (devices - 1) * n * (FEATURES + CLASSES / 2) * 4
@@ -150,11 +173,15 @@ def predict(model: dict[str, float], devices: int, n: int) -> dict[str, float]:
         model["start"] * np.log2(devices) + model["byte"] * received if devices > 1 else 0.0
     )
     products = model["cube"] * total**3 + model["square"] * total**2
+    reduced = 8 * total * (2 * NEIGHBOURS + 2 * FEATURES + CLASSES + 6)  # index, sums, derivatives
+    sparse = model["sparse_square"] * total**2 / devices + model["sparse_each"] * total
+    if devices > 1:
+        sparse += communication + 2 * model["byte"] * reduced
     return {
         "bytes": received,
         "local": model["cube"] * n**3 + model["square"] * n**2 + model["fixed"],
         "global": products + model["fixed"] + communication,
-        "sharded": products / devices + model["fixed"] + communication,
+        "sparse": sparse,
         "matrix": 4.0 * total**2,
     }
 
@@ -162,28 +189,29 @@ def predict(model: dict[str, float], devices: int, n: int) -> dict[str, float]:
 def table(result: dict[str, Any]) -> str:
     """What was measured, the model, and its predictions for more devices."""
     lines = [
-        "| processes | samples in each | local, ms | global, ms | global ÷ local | received |",
-        "|---|---|---|---|---|---|",
+        "| processes | samples in each | local, ms | global, ms | sparse, ms | received, global "
+        "| received, sparse |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in result["rows"]:
-        times = f"{1000 * row['local']:.1f} | {1000 * row['global']:.1f}"
-        ratio = f"{row['global'] / row['local']:.2f}"
-        size = f"{row['bytes'] / 1000:,.0f} kB"
-        lines.append(f"| {row['processes']} | {row['samples']} | {times} | {ratio} | {size} |")
+        times = " | ".join(f"{1000 * row[name]:.1f}" for name in ("local", "global", "sparse"))
+        sizes = " | ".join(f"{row[name] / 1000:,.0f} kB" for name in ("bytes", "sparse_bytes"))
+        lines.append(f"| {row['processes']} | {row['samples']} | {times} | {sizes} |")
     model = result["model"]
     lines += [
         "",
         f"Seconds of a graph of N samples: {model['cube']:.2g} N³ + {model['square']:.2g} N² + "
         f"{model['fixed']:.2g}. Of gathering: {model['start']:.2g} for each doubling of the "
-        f"processes, and {model['byte']:.2g} a byte received.",
+        f"processes, and {model['byte']:.2g} a byte received. Of a sparse graph: "
+        f"{model['sparse_square']:.2g} N² divided by the processes + {model['sparse_each']:.2g} N.",
         "",
         f"| devices, {SHOWN} samples each | received by each | a matrix, N × N | local | global "
-        "| global, rows sharded (not built) |",
+        "| global, sparse |",
         "|---|---|---|---|---|---|",
     ]
     for devices in DEVICES:
         found = predict(model, devices, SHOWN)
-        times = " | ".join(_time(found[kind]) for kind in ("local", "global", "sharded"))
+        times = " | ".join(_time(found[kind]) for kind in ("local", "global", "sparse"))
         sizes = f"{_size(found['bytes'])} | {_size(found['matrix'])}"
         lines.append(f"| {devices:,} | {sizes} | {times} |")
     return "\n".join(lines)

@@ -133,11 +133,18 @@ def test_gathering_is_measured_with_real_processes() -> None:
     assert few["bytes"] == 20 * scaling.FEATURES * 4 + 10 * CLASSES * 4 + 3 * 8
     assert more["bytes"] - few["bytes"] == few["bytes"] - 3 * 8
     assert all(row["global"] > 0 < row["local"] for row in result["rows"])
-    assert [n for n, _ in result["alone"]] == [20, 40, 80]
+    assert all(row["sparse"] > 0 for row in result["rows"])
+    assert [n for n, _ in result["alone"]] == [n for n, _ in result["sparse_alone"]] == [20, 40, 80]
+    # index, sums of rows, total; derivatives in embeddings twice, c, sums, walks and posteriors
+    k = scaling.NEIGHBOURS
+    sums = 40 * (k + 1) + 1 + 40 * (scaling.FEATURES + 1 + 1 + k + 1 + CLASSES)
+    sums += 40 * (scaling.FEATURES + 1)
+    assert few["sparse_bytes"] == few["bytes"] + 8 * sums
 
 
 def test_the_model_of_gathering_finds_what_made_it() -> None:
     made = {"cube": 2e-10, "square": 3e-8, "fixed": 1e-3, "byte": 1e-8, "start": 2e-3}
+    made |= {"sparse_square": 1e-7, "sparse_each": 1e-5}
     graph = [[n, 2e-10 * n**3 + 3e-8 * n**2 + 1e-3] for n in scaling.ALONE]
     rows = [
         {
@@ -148,11 +155,12 @@ def test_the_model_of_gathering_finds_what_made_it() -> None:
         }
         for n in scaling.SAMPLES
     ]
-    found = scaling.fit({"rows": rows, "alone": graph})
+    sparse_graph = [[n, 1e-7 * n**2 + 1e-5 * n] for n in scaling.ALONE]
+    found = scaling.fit({"rows": rows, "alone": graph, "sparse_alone": sparse_graph})
     assert found == pytest.approx(made, rel=1e-6)
     many = scaling.predict(made, 64, 200)
     assert many["local"] == scaling.predict(made, 1, 200)["local"]
-    assert many["sharded"] < many["global"] / 10
+    assert many["sparse"] < many["global"] / 10
 
 
 def test_error_against_minutes(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    added,
     estimator,
     image_size,
     imbalance,
@@ -13,6 +14,7 @@ from benchmarks import (
     pseudo_labels,
     scaling,
     soak,
+    sparse,
     startup,
     time_to_accuracy,
 )
@@ -177,6 +179,8 @@ def benchmarks() -> list[tuple[tuple[str, str], str]]:
         (methods.MARKS, methods.read()),
         (soak.MARKS, soak.markdown(read_json(folder, "soak.json"))),
         (image_size.MARKS, image_size.markdown(read_json(folder, "image-size.json")["rows"])),
+        (added.MARKS, added.markdown(read_json(folder, "added.json")["rows"])),
+        (sparse.MARKS, sparse.markdown(read_json(folder, "sparse-benchmark.json")["rows"])),
         (startup.MARKS, startup.markdown(read_json(folder, "startup-benchmark.json")["seconds"])),
         (imbalance.MARKS, imbalance.table(read_json(folder, "imbalance.json")["rows"])),
         (
