@@ -323,7 +323,7 @@ def test_the_options_are_these() -> None:
         "--data-dir", "--devices", "--drop", "--evaluate-every", "--features", "--graph",
         "--held-out", "--image-size", "--keep", "--labeled-batch", "--labels-from",
         "--learning-rate", "--max-steps", "--method", "--net", "--no-verify", "--num-labels",
-        "--out", "--per-class", "--precision", "--pseudo-label-features", "--quiet", "--recipe",
-        "--resume", "--seed", "--setting", "--skip-bad", "--target", "--tensorboard",
+        "--out", "--per-class", "--precision", "--profile", "--pseudo-label-features", "--quiet",
+        "--recipe", "--resume", "--seed", "--setting", "--skip-bad", "--target", "--tensorboard",
         "--time-limit", "--unlabeled-batch", "--weight", "data",
     ]  # fmt: skip

@@ -241,6 +241,7 @@ def test_a_page_of_one_class_is_confirmed(browser: Browser, begun: str, truth: l
         page.keyboard.press("Space")
         tiles.nth(3).click()
         expect(page.locator(".tile[aria-selected=false]")).to_have_count(2)
+        expect(page.locator("#grid-go")).to_be_enabled()
         page.keyboard.press("Enter")
         counted(page, len(before) + len(held) - 2)
         ticked = {sample for place, sample in enumerate(held) if place not in (1, 3)}
