@@ -13,7 +13,7 @@ from scipy import sparse
 
 from cclp.labelling.labels import Change
 from cclp.pseudo_labels.leave_one_out import LeftOut
-from cclp.pseudo_labels.shares import SMALLEST, balanced_error, distance
+from cclp.pseudo_labels.shares import balanced_error, drawn_to_equal
 from cclp.pseudo_labels.solvers import (
     class_scale,
     conjugate_gradients,
@@ -100,11 +100,7 @@ class LiveGraph:
         units = self.F[:, classes] / np.maximum(self.counts[list(classes)], 1)
         most = np.bincount(units.argmax(1), self.members, len(classes)) / self.members.sum()
         wrong = balanced_error(left_out.correct, columns)
-        kept = 1 - (wrong / max(distance(most, equal), 1e-9)) ** 2
-        if kept <= 0:
-            return equal
-        drawn = np.maximum(equal + kept * (most - equal), SMALLEST / len(classes))
-        return np.asarray(drawn / drawn.sum())
+        return drawn_to_equal(most, wrong)
 
     def balanced(self, classes: Sequence[int], shares: Floats) -> Floats:
         """F after class mass normalisation, rows that sum to one, (n, C)."""

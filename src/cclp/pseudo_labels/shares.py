@@ -51,14 +51,26 @@ def estimate_shares(equal: "Propagation") -> Floats:
 
 
 def _drawn(estimate: Floats, tested: "Propagation") -> Floats:
-    """An estimate, drawn towards equal shares by the mistakes on left-out labels."""
-    shares, left_out = equal_shares(len(estimate)), tested.left_out
+    left_out = tested.left_out
     wrong = balanced_error(left_out.correct, tested.y[left_out.samples])
+    return drawn_to_equal(estimate, wrong)
+
+
+def drawn_to_equal(estimate: Floats, wrong: float) -> Floats:
+    """Shares that were counted, drawn towards equal ones.
+
+    Args:
+        estimate: shares of the classes among predictions, (C,).
+        wrong: balanced error of these predictions.
+
+    Returns:
+        (C,): equal shares where the difference may be mistakes.
+    """
+    shares = equal_shares(len(estimate))
     kept = 1 - (wrong / max(distance(estimate, shares), 1e-9)) ** 2
     if kept <= 0:
         return shares
-    drawn = shares + kept * (estimate - shares)
-    drawn = np.maximum(drawn, SMALLEST / len(drawn))
+    drawn = np.maximum(shares + kept * (estimate - shares), SMALLEST / len(shares))
     return np.asarray(drawn / drawn.sum())
 
 
