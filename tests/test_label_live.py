@@ -138,6 +138,16 @@ def test_questions_are_never_near_duplicates() -> None:
     assert 100 <= engine.followers(asked[0]) <= 199
 
 
+def test_small_dense_groups_are_not_asked_about_first() -> None:
+    sizes = [300, *[12] * 8]
+    x, y = make_blobs(sizes, 8, cluster_std=[1.0, *[0.01] * 8], random_state=0)
+    graph = NeighbourGraph(x)
+    assert graph.W is not None
+    W = join_components(graph.W, graph.points, np.array([0]))
+    engine = Engine(atlas_of((W, graph.points, graph.place, y)), np.full(len(y), -1, np.int16))
+    assert y[engine.ask(1)[0].sample] == 0
+
+
 def test_a_question_counts_only_what_is_doubtful() -> None:
     x, y = make_blobs([200] * 4, 4, cluster_std=0.05, random_state=0)
     graph = NeighbourGraph(x)

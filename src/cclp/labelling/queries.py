@@ -4,6 +4,10 @@ A label tells about the samples that follow it on the graph. With the kernel K =
 spreading as the covariance of a Gaussian field, a label at i lowers the variance at j by
 K_ij² / (K_ii + σ²): the best first question lowers the sum most (V-optimality, Ji & Han 2012).
 Later the variance counts where labels are uncertain only.
+
+K_ii is large in small groups that hardly anything leaves: their few samples would have as much
+variance as all others together, and would be asked about first. So each sample's deviation is
+replaced by its square root; correlations stay.
 """
 
 import numpy as np
@@ -12,6 +16,7 @@ from numpy.typing import NDArray
 from cclp.labelling.spectrum import kernel_factor
 
 NOISE = 0.1  # σ², in units of the mean variance
+_EQUAL = 0.5  # how far variances are drawn towards equal ones: 0 not, 1 fully
 
 Floats = NDArray[np.float64]
 
@@ -25,11 +30,13 @@ class Influence:
     """
 
     def __init__(self, values: Floats, vectors: Floats, members: NDArray[np.int64]) -> None:
-        self.U, self.members = vectors, members.astype(np.float64)
+        self.members = members.astype(np.float64)
         self.prior: Floats = np.diag(kernel_factor(values))
         self.covariance: Floats = self.prior.copy()
         self._open: Floats | None = None
-        self._variance = np.maximum(np.square(self.U) @ self.prior.diagonal(), 1e-12)
+        variance = np.maximum(np.square(vectors) @ self.prior.diagonal(), 1e-12)
+        self.U: Floats = vectors / variance[:, None] ** (_EQUAL / 2)
+        self._variance = variance ** (1 - _EQUAL)
         self.noise = NOISE * float(self._variance.mean())
 
     def restart(self, nodes: NDArray[np.intp]) -> None:
