@@ -1,5 +1,6 @@
 """A user's arrays: .npz of many names, .npy beside each other, labels of every kind."""
 
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cclp.data import npz
 from cclp.data.dataset import InputSpec
 from cclp.data.load import find_kind, load
+from cclp.data.user import arrays
+from cclp.data.user import load as user_load
 from cclp.data.user.load import load_user_data, read_samples
 from cclp.progress import Reporter
 from tests.runs import Messages
@@ -306,6 +310,51 @@ def test_npy_files_that_are_no_data(tmp_path: Path) -> None:
     (tmp_path / "X.npy").write_text("nothing")
     with pytest.raises(ValueError, match=r"X\.npy must be an \.npy file of NumPy"):
         find_kind(str(tmp_path / "X.npy"))
+
+
+def test_large_npy_files_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    np.save(tmp_path / "X.npy", x)
+    np.save(tmp_path / "y.npy", np.arange(50) % 2)
+    read = load(str(tmp_path / "X.npy"))
+    monkeypatch.setattr(npz, "MAPPED", 1)
+    monkeypatch.setattr(arrays, "_PART", 30)  # ten rows at a time
+    data = load(str(tmp_path / "X.npy"))
+    assert isinstance(memory_of(data.train_x), mmap.mmap)
+    assert not data.train_x.flags.writeable
+    assert data.fingerprint == read.fingerprint
+    some = [*read_samples([tmp_path / "X.npy"], data.spec, skip_bad=False, report=Reporter())]
+    assert isinstance(memory_of(some[0].x), mmap.mmap)
+    x[37, 1] = np.inf
+    np.save(tmp_path / "X.npy", x)
+    with pytest.raises(ValueError, match="must be finite in float32, but row 37 is not"):
+        load(str(tmp_path / "X.npy"))
+    np.save(tmp_path / "X.npy", np.asfortranarray(x[:37]))  # has to be copied
+    np.save(tmp_path / "y.npy", np.arange(37) % 2)
+    assert load(str(tmp_path / "X.npy")).train_x.tolist() == x[:37].tolist()
+    content = (tmp_path / "X.npy").read_bytes()
+    for wrong, size in ((content[:-1], "443"), (content + b"1", "more")):
+        (tmp_path / "X.npy").write_bytes(wrong)
+        with pytest.raises(ValueError, match=rf"shape \(37, 3\) takes 444 bytes, not {size}"):
+            load(str(tmp_path / "X.npy"))
+
+
+def memory_of(x: Any) -> Any:
+    """What an array is a view of."""
+    while isinstance(x, np.ndarray):
+        x = x.base
+    return x
+
+
+def test_rows_are_predicted_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    np.save(tmp_path / "X.npy", x)
+    monkeypatch.setattr(user_load, "_ROWS", 2)
+    spec = InputSpec(("a", "b"), (2,), None)
+    found = list(read_samples([tmp_path / "X.npy"], spec, skip_bad=False, report=Reporter()))
+    assert [len(samples.x) for samples in found] == [2, 2, 1]
+    assert [row for samples in found for _, row in samples.places] == [0, 1, 2, 3, 4]
+    assert np.concatenate([samples.x for samples in found]).tolist() == x.tolist()
 
 
 def test_one_hot_rows_of_numbers_that_are_none_are_no_warnings(tmp_path: Path) -> None:

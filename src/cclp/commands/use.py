@@ -1,5 +1,7 @@
 """A trained network put to use: ``cclp evaluate``, ``predict``, ``export`` and ``report``."""
 
+from collections.abc import Iterable
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ from cclp.text import csv_line
 
 if TYPE_CHECKING:
     from cclp.runs.export import Format
+    from cclp.runs.inference import Prediction
 
 
 @click.command(short_help="Measure a trained network on labeled data.")
@@ -98,21 +101,31 @@ def predict(
     from cclp.runs.inference import predict
 
     classes = [f"P({name})" for name in (about.get("data") or {}).get("classes", ())]
-    lines = [csv_line(["file", "row", "class", "probability", *classes])]
+    table = bytearray(_encoded(["file", "row", "class", "probability", *classes]))
     with make_reporter(quiet) as report:
-        predictions = list(predict(run, files, report=report, **options))
-    if by_doubt:
-        predictions.sort(key=lambda found: found.margin)
-    for found in predictions:
-        row = "" if found.row is None else found.row
-        numbers = [f"{p:.4f}" for p in (found.probability, *found.probabilities)]
-        lines.append(csv_line([found.file, row, found.label, *numbers]))
-    table = "".join(lines)
+        found = predict(run, files, report=report, **options)
+        rows: Iterable[tuple[float, bytes]] = ((each.margin, _row(each)) for each in found)
+        if by_doubt:
+            rows = sorted(rows, key=itemgetter(0))
+        count = 0
+        for _, row in rows:
+            table += row
+            count += 1
     if out is None:
-        echo_table(table)
+        echo_table(table.decode(errors="surrogateescape"))
     else:
-        write_bytes(out, table.encode(errors="surrogateescape"), new=True)
-        echo(f"{len(predictions)} predictions: {out}")
+        write_bytes(out, bytes(table), new=True)
+        echo(f"{count} predictions: {out}")
+
+
+def _row(found: "Prediction") -> bytes:
+    row = "" if found.row is None else found.row
+    numbers = [f"{p:.4f}" for p in (found.probability, *found.probabilities)]
+    return _encoded([found.file, row, found.label, *numbers])
+
+
+def _encoded(cells: list[Any]) -> bytes:
+    return csv_line(cells).encode(errors="surrogateescape")
 
 
 @click.command(short_help="A run's network for other programs, with a card.")

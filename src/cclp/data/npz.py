@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy
@@ -18,6 +18,7 @@ from cclp.data.unpack import open_member
 
 _LONGEST_HEADER = 10_000  # bytes, as in NumPy
 _CHUNK = 2**20
+MAPPED = 2**26  # bytes of an .npy file: smaller ones are read
 
 
 def read_npz(
@@ -54,14 +55,19 @@ def npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def read_npy(path: Path) -> dict[str, NDArray[Any]]:
-    """The array of an ``.npy`` file, as X.
+    """The array of an ``.npy`` file, as X; numbers of many megabytes are mapped, not read.
 
     Raises:
         ValueError: if it is none, is damaged, or holds Python objects.
     """
     try:
         with path.open("rb") as file:
-            array = _read_array("its array", file, Budget(path.stat().st_size))
+            packed = path.stat().st_size
+            if packed >= MAPPED and _header(file)[2].kind in "biuf":
+                array = _map_array("its array", file, packed)
+            else:
+                file.seek(0)
+                array = _read_array("its array", file, Budget(packed))
     except Exception as error:  # numpy raises many kinds
         raise ValueError(f"{path} must be an .npy file of NumPy: {error or type(error)}") from None
     return {"X": array}
@@ -99,14 +105,28 @@ def _read_array(name: str, file: IO[bytes], budget: Budget) -> NDArray[Any]:
     content, found = bytearray(size), 0
     while count := file.readinto(memoryview(content)[found : found + _CHUNK]):  # type: ignore[attr-defined]
         found += count
-    if found < size or file.read(1):
-        more = "more" if found == size else str(found)
-        raise ValueError(f"{name} of shape {shape} takes {size} bytes, not {more}")
+    _check_size(name, shape, size, found + len(file.read(1)))
     array: NDArray[Any] = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
     if dtype.kind == "U":
         _check_text(name, content, dtype)
     array.flags.writeable = False
     return array
+
+
+def _map_array(name: str, file: IO[bytes], packed: int) -> NDArray[Any]:
+    """The same, as a memory map: it takes no memory that the system cannot have back."""
+    file.seek(0)
+    shape, fortran, dtype = _header(file)
+    start = file.tell()
+    _check_size(name, shape, prod(shape) * dtype.itemsize, packed - start)
+    order: Literal["F", "C"] = "F" if fortran else "C"
+    return np.memmap(file, dtype, "r", start, shape, order).view(np.ndarray)
+
+
+def _check_size(name: str, shape: tuple[int, ...], size: int, found: int) -> None:
+    if found != size:
+        more = "more" if found > size else str(found)
+        raise ValueError(f"{name} of shape {shape} takes {size} bytes, not {more}")
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:

@@ -1,7 +1,8 @@
 """Arrays of a user: ``X`` and ``y``, and perhaps ``X_test`` and ``y_test``."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ MOST_CHANNELS = 4
 WHITE_AT_LEAST = 128  # whole numbers that stay below are no pixels of 0 … 255
 
 
-# Bytes in memory of a value in float32 and whether it is finite, of one whose gaps are replaced, of
+_PART = 2**22  # values that are looked at together
+
+# Bytes in memory of a value in float32, of one whose gaps are replaced, of
 # a label as a name, and of a value of a one-hot row while it is read.
-_REAL, _REPLACED, _NAMED, _ONE_HOT = 5, 9, 64, 24
+_REAL, _REPLACED, _NAMED, _ONE_HOT = 4, 8, 64, 24
 
 # Names of arrays in any case: of scikit-learn, of Keras, of MedMNIST.
 _PAIRS = (
@@ -189,9 +192,9 @@ def _means(x: NDArray[Any], name: str, path: Path, report: Reporter) -> tuple[fl
     """Means of features that replace NaN, in vectors; None if there is none."""
     if x.ndim != 2 or x.dtype.kind != "f" or not len(x):
         return None
-    gaps = np.isnan(x)
-    if not gaps.any():
+    if not any(np.isnan(part).any() for part in _parts(x)):
         return None
+    gaps = np.isnan(x)
     known = np.where(gaps, 0, x).sum(0, dtype=np.float64)
     means = known / np.maximum((~gaps).sum(0), 1)
     if not np.isfinite(means).all():
@@ -224,17 +227,27 @@ def _check_inputs(
     pixels = whole and WHITE_AT_LEAST <= high <= 255 if spec is None else spec.white is not None
     if pixels:
         return np.ascontiguousarray(x, np.uint8)
-    budget = Budget(path.stat().st_size)
-    budget.take(x.size * (_REAL + (0 if means is None else _REPLACED)), f"{path}: {name}")
+    if means is not None or x.dtype != np.float32 or not x.flags.c_contiguous:
+        budget = Budget(path.stat().st_size)
+        budget.take(x.size * (_REAL + (0 if means is None else _REPLACED)), f"{path}: {name}")
     if means is not None:
         x = np.where(np.isnan(x), np.array(means), x)
     with np.errstate(over="ignore"):
         real = np.ascontiguousarray(x, np.float32)
-    finite = np.isfinite(real).reshape(len(real), -1).all(1)
-    if not finite.all():
-        row = int(np.flatnonzero(~finite)[0])
-        raise ValueError(f"{path}: {name} must be finite in float32, but row {row} is not")
+    row = 0
+    for part in _parts(real):
+        finite = np.isfinite(part).reshape(len(part), -1).all(1)
+        if not finite.all():
+            row += int((~finite).argmax())
+            raise ValueError(f"{path}: {name} must be finite in float32, but row {row} is not")
+        row += len(part)
     return real
+
+
+def _parts(x: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Some rows after others: what is computed of all at once would take memory like they do."""
+    rows = max(1, _PART // max(1, prod(x.shape[1:])))
+    return (x[start : start + rows] for start in range(0, len(x), rows))
 
 
 def _channels_first(x: NDArray[Any], name: str, path: Path) -> NDArray[Any]:

@@ -66,6 +66,8 @@ class Reader(Protocol):
         """Samples alone, in the spec of a run."""
 
 
+_ROWS = 2**14  # of a file whose classes are predicted together
+
 # A new format is a function that reads a file as a Table or as named arrays, and a line here.
 READERS: dict[str, Reader] = {
     ".csv": TableReader(read_csv),
@@ -222,7 +224,9 @@ def read_samples(
             if path.exists() and not path.is_file():  # a pipe would wait for ever
                 raise ValueError(f"{path} must be a file, but is another thing")
             x = reader.read_inputs(path, spec, report, extractor)
-            yield Samples([(str(path), row) for row in range(len(x))], x)
+            for start in range(0, len(x), _ROWS):
+                part = x[start : start + _ROWS]
+                yield Samples([(str(path), start + row) for row in range(len(part))], part)
 
 
 def _find_reader(path: Path) -> Reader | None:
