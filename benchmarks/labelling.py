@@ -47,12 +47,12 @@ from cclp.labelling.atlas import Atlas, rank_density
 from cclp.labelling.engine import Engine
 from cclp.labelling.labels import UNLABELED, Change
 from cclp.labelling.queries import uncertainty
+from cclp.labelling.refinement import corrected
 from cclp.labelling.spectrum import leading_vectors
 from cclp.progress import Reporter, make_reporter
 from cclp.pseudo_labels.components import join_components
 from cclp.pseudo_labels.graph import NeighbourGraph
 from cclp.pseudo_labels.neighbours import find_neighbours
-from cclp.pseudo_labels.propagation import Propagation
 from cclp.report.figures import house_style, plain, png
 
 Array = NDArray[Any]
@@ -214,12 +214,10 @@ def session(data: Data, strategy: str, seed: int, answers: int) -> Row:
         row["classes"].append(len(engine.beliefs.classes))
         row["expected"].append([None if v is None else round(v, 5) for v in engine.expected])
         if strategy == "ours" and number in MBO_AFTER:
-            classes = len(engine.beliefs.classes)
-            code = np.searchsorted(engine.beliefs.classes, values)
-            labels = np.where(open_, -1, code)
             begun = time.process_time()
-            found = Propagation(data.atlas.W, data.atlas.place, labels, classes).classes()
-            likely = np.array(engine.beliefs.classes)[found.argmax(1)][data.atlas.place]
+            task = engine.task()
+            found = corrected(engine.beliefs, task.run()) if task else engine.beliefs
+            likely = np.array(found.classes)[found.best][data.atlas.place]
             accuracy = round(float((likely == y)[open_].mean()), 5)
             seconds = round(time.process_time() - begun, 1)
             row["mbo"][str(number)] = {"accuracy": accuracy, "cpu_seconds": seconds}
