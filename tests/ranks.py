@@ -1,5 +1,6 @@
 """What each of two processes does in tests; it leaves what it found in its folder."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -17,8 +18,10 @@ import cclp
 from cclp.methods import METHODS, make_methods
 from cclp.methods.anchors import Anchors
 from cclp.nets import Net, mlp
+from cclp.pseudo_labels import search
 from cclp.pseudo_labels.graph import LabelGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
+from cclp.pseudo_labels.share import Share
 from cclp.runs.start import train
 from cclp.training import machine, processes
 from cclp.training.evaluation import run_net
@@ -26,6 +29,7 @@ from cclp.training.machine import make_fabric
 from cclp.training.objective import Objective
 from cclp.training.processes import WorkerDied, any_rank, launched, local_rank_zero_first, rank
 from tests import children
+from tests.pseudo_labels import drawings
 from tests.runs import tiny_config
 
 CLASSES = 3
@@ -157,6 +161,45 @@ def evaluation() -> dict[str, Any]:
 
         found["second"] = local_rank_zero_first(fabric, visit)
     return found
+
+
+def graphs(share: Share, folder: Path) -> dict[str, Any]:
+    """Neighbours and propagated labels of vectors, of very many, of images, and where few are."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(CLASSES, size=301)
+    vectors = (3 * np.eye(CLASSES, 8)[y] + rng.normal(size=(301, 8))).astype(np.float32)
+    labels = np.where(np.arange(301) < 12, y, -1)
+    images = drawings(45)
+    some = np.where(np.arange(45) < 12, np.arange(45) % CLASSES, -1)
+    cache = folder / f"cache-{share.rank}"
+    found: dict[str, Any] = {}
+    for name, x, given, most in (
+        ("vectors", vectors, labels, search.MOST_EXACT),
+        ("approximate", vectors, labels, 100),
+        ("images", images, some, search.MOST_EXACT),
+        ("one label", vectors, np.where(np.arange(301) == 0, 0, -1), search.MOST_EXACT),
+        ("a pair", vectors[:2], np.array([0, -1]), search.MOST_EXACT),
+    ):
+        search.MOST_EXACT = most
+        graph = LabelGraph(x, given, CLASSES, cache, share=share)
+        assert graph.neighbours.W is not None
+        found[name] = {
+            "W": torch.from_numpy(graph.neighbours.W.toarray()),
+            "classes": graph.propagate().argmax(1).tolist(),
+            "left out": [part.tolist() for part in graph.left_out],
+            "shares": graph.shares.tolist(),
+        }
+    return found
+
+
+def prepared() -> dict[str, Any]:
+    """The same, divided between two processes; then only one of them has a cache."""
+    dist.init_process_group("gloo")
+    share = Share(dist.get_rank(), 2)
+    found = {"first": graphs(share, Path())}
+    if share.rank == 1:
+        shutil.rmtree("cache-1")
+    return {**found, "again": graphs(share, Path())}
 
 
 def methods() -> dict[str, Any]:

@@ -155,6 +155,9 @@ def test_rows_that_miss_neighbours_are_searched_exactly() -> None:
     exact = nearest(POINTS, 5)
     some = Neighbours(exact.distances.copy(), exact.indices.copy())
     some.indices[[3, 20], -1] = -1
-    near = search._complete(some, POINTS, None, Reporter())
+    part = Neighbours(some.distances[18:].copy(), some.indices[18:].copy())
+    near = search._complete(some, POINTS, None, 0, Reporter())
     np.testing.assert_array_equal(near.indices, exact.indices)
     np.testing.assert_allclose(near.distances, exact.distances)
+    near = search._complete(part, POINTS, None, 18, Reporter())
+    np.testing.assert_array_equal(near.indices, exact.indices[18:])

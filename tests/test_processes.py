@@ -17,6 +17,7 @@ from torch import nn
 
 from cclp.methods import METHODS
 from cclp.nets import mlp
+from cclp.pseudo_labels.share import ALONE
 from cclp.runs.start import resume, train
 from cclp.training import processes
 from cclp.training.evaluation import run_net
@@ -133,6 +134,15 @@ def test_evaluation_counts_every_sample_once(forks: Forks, tmp_path: Path) -> No
         assert found["anyone"]
         assert not found["nobody"]
     assert (first["second"], second["second"]) == (False, True)
+
+
+def test_a_graph_made_by_two_processes_is_that_of_one(forks: Forks, tmp_path: Path) -> None:
+    expected = ranks.graphs(ALONE, tmp_path / "alone")
+    for found in in_two(forks, "prepared", tmp_path):
+        for turn in ("first", "again"):
+            for name, graph in found[turn].items():
+                torch.testing.assert_close(graph.pop("W"), expected[name]["W"], rtol=1e-6, atol=0)
+                assert graph == {k: v for k, v in expected[name].items() if k != "W"}
 
 
 def test_every_method_in_two_processes_and_only_the_first_writes(

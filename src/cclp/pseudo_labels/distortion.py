@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cclp.progress import Reporter
 from cclp.pseudo_labels.features import batches, shrink, steepest_gradients
+from cclp.pseudo_labels.share import ALONE, Share
 
 REACH = 2  # pixels, in both directions
 _EDGE = REACH + 1  # and the surroundings of a counterpart
@@ -43,7 +44,10 @@ def gradient_fields(
 
 
 def distortion_distances(
-    fields: Tensor, index: NDArray[np.int64], report: Reporter | None = None
+    fields: Tensor,
+    index: NDArray[np.int64],
+    report: Reporter | None = None,
+    share: Share = ALONE,
 ) -> Distances:
     """Distances from every image to some of the others, and from those to it.
 
@@ -55,6 +59,7 @@ def distortion_distances(
         fields: of all images, (n, 2, height, width).
         index: others for each, (n, K).
         report: shows progress.
+        share: of the comparisons, which this process makes.
 
     Returns:
         Distances to the others, and back from them, each (n, K).
@@ -76,7 +81,9 @@ def distortion_distances(
     # Most pairs are in the rows of both, and one comparison gives both directions.
     first, second = np.minimum(themselves, others), np.maximum(themselves, others)
     pairs, place = np.unique(first * count + second, return_inverse=True)
-    forth, back = compare(fields, pairs // count, fields, pairs % count, report)
+    mine = pairs[share.rows(len(pairs))]
+    found = compare(fields, mine // count, fields, mine % count, report)
+    forth, back = (share.whole(distances, len(pairs)) for distances in found)
     turned = (themselves > others).reshape(index.shape)
     forth, back = forth[place].reshape(index.shape), back[place].reshape(index.shape)
     return np.where(turned, back, forth), np.where(turned, forth, back)

@@ -18,6 +18,7 @@ from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut
 from cclp.pseudo_labels.neighbours import CANDIDATES, Images, find_neighbours, take_nearest
 from cclp.pseudo_labels.propagation import Propagation
 from cclp.pseudo_labels.search import nearest
+from cclp.pseudo_labels.share import ALONE, Share
 from cclp.pseudo_labels.shares import estimate_shares
 from cclp.pseudo_labels.solvers import (
     affinity,
@@ -44,6 +45,7 @@ class NeighbourGraph:
             for 70,000 of them, or by HOG alone.
         cache: folder that keeps neighbours for the next time.
         report: shows progress.
+        share: of the work, which this process does.
 
     Attributes:
         W: affinities of the n distinct samples, or None if there is one only.
@@ -61,11 +63,13 @@ class NeighbourGraph:
         distortion: bool = True,
         cache: Path | None = None,
         report: Reporter | None = None,
+        share: Share = ALONE,
     ) -> None:
         rows = np.arange(len(x)) if rows is None else rows
         self.count = neighbours
         self.features = fit_features(x, rows, report)
-        self.points = self.features(x, rows, report)
+        mine = self.features(x, rows[share.rows(len(rows))], report)
+        self.points: NDArray[np.float32] = share.whole(mine, len(rows))
         self.first, self.place = distinct_rows(self.points)
         if len(self.first) < len(self.points):
             self.points = self.points[self.first]
@@ -73,7 +77,7 @@ class NeighbourGraph:
         self.sharpness = IMAGE_SHARPNESS if are_images(x) else 1.0
         self.W: sparse.csr_matrix | None = None
         if len(self.points) > 1:
-            lists = find_neighbours(self.points, self.images, neighbours, cache, report)
+            lists = find_neighbours(self.points, self.images, neighbours, cache, report, share)
             self.scales = [near.distances[:, -1] for near in lists]
             self.W = sum(affinity(near, self.sharpness) for near in lists).tocsr()
 
@@ -157,6 +161,7 @@ class LabelGraph:
             see :mod:`.shares`.
         report: shows progress.
         neighbours: the graph of the samples, if there is one already.
+        share: of the work, which this process does.
 
     Examples:
         >>> x = np.concatenate([np.arange(8.0), np.arange(100.0, 108.0)])[:, None]
@@ -179,14 +184,19 @@ class LabelGraph:
         class_prior: NDArray[np.float64] | None = None,
         report: Reporter | None = None,
         neighbours: NeighbourGraph | None = None,
+        share: Share = ALONE,
     ) -> None:
         self.y, self.num_classes, self.class_prior = y, num_classes, class_prior
         self.report = report or Reporter()
-        self.neighbours = neighbours or NeighbourGraph(x, rows, cache=cache, report=report)
+        self.neighbours = neighbours or NeighbourGraph(
+            x, rows, cache=cache, report=report, share=share
+        )
         W, place = self.neighbours.joined(y), self.neighbours.place
         self.equal = (
             None if W is None else Propagation(W, place, y, num_classes, report=self.report)
         )
+        if self.equal is not None and share.size > 1:
+            self.equal.divide(share)
 
     @cached_property
     def shares(self) -> NDArray[np.float64]:

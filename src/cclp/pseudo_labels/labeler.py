@@ -13,6 +13,7 @@ from cclp.progress import Reporter
 from cclp.pseudo_labels.graph import LabelGraph, NeighbourGraph
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut
 from cclp.pseudo_labels.schedule import Decision, Labels, PseudoLabelSchedule, Start
+from cclp.pseudo_labels.share import ALONE, Share
 from cclp.pseudo_labels.shares import FAR, distance
 from cclp.pseudo_labels.solvers import equal_shares
 
@@ -63,6 +64,19 @@ class Labeler:
         self.schedule, self.cache, self.class_prior = schedule, cache, class_prior
         self.committee = committee
         self.what, self.report, self.neighbours = what, report or Reporter(), neighbours
+
+    def prepare(self, share: Share) -> None:
+        """Make the graph now, together with other processes, and spread and test the labels on it.
+
+        Args:
+            share: of this process.
+        """
+        if not self.split.all_labeled:
+            self.graph = self._make_graph(share)
+
+    def forget(self) -> None:
+        """Let go of the graph."""
+        self.__dict__.pop("graph", None)
 
     def start(self) -> Start:
         """Pseudo-labels before the first step, and the decision about them.
@@ -146,6 +160,9 @@ class Labeler:
     @cached_property
     def graph(self) -> LabelGraph:
         """Over which labels are propagated."""
+        return self._make_graph(ALONE)
+
+    def _make_graph(self, share: Share) -> LabelGraph:
         known = np.where(np.isin(self._seen, self.split.labeled), self.y[self._seen], -1)
         return LabelGraph(
             self.x,
@@ -156,6 +173,7 @@ class Labeler:
             self.class_prior,
             self.report,
             None if self.neighbours is None else self.neighbours(),
+            share,
         )
 
     @property

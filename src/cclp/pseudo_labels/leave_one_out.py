@@ -10,6 +10,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import binom
 
 from cclp.progress import Reporter
+from cclp.pseudo_labels.share import ALONE, Share
 from cclp.pseudo_labels.solvers import Floats, class_scale, conjugate_gradients
 
 TESTED = 100  # labels, at most
@@ -79,6 +80,7 @@ def leave_out(
     shares: Floats,
     dynamics: Callable[[Floats, NDArray[np.int64]], Floats],
     report: Reporter,
+    share: Share = ALONE,
 ) -> LeftOut:
     """Test at most 100 labels, of classes that have another one, one at a time.
 
@@ -93,20 +95,22 @@ def leave_out(
         shares: of the classes, (C,).
         dynamics: classes of all nodes, (n, C), after threshold dynamics, from F and y.
         report: shows progress.
+        share: of the labels, which this process tests.
     """
     counts = np.bincount(y[y >= 0], minlength=len(shares))
     tested = np.flatnonzero((y >= 0) & (counts[y] > 1))
     most = min(TESTED, max(_FEWEST, _MOST_VALUES // W.shape[0]))
     tested = np.sort(np.random.default_rng(0).permutation(tested)[:most])
-    correct, mass = np.zeros(len(tested), bool), np.asarray(F.sum(0)).ravel()
-    rows = F.tocsr()[place[tested]].toarray()
+    mine = tested[share.rows(len(tested))]
+    correct, mass = np.zeros(len(mine), bool), np.asarray(F.sum(0)).ravel()
+    rows = F.tocsr()[place[mine]].toarray()
     island = connected_components(W, directed=False)[1][place]
     small = F.nnz == F.shape[0] * F.shape[1] <= _DYNAMIC_VALUES
     dense = F.toarray() if small else None
-    with report.work("Testing on labels that are held back", len(tested)) as done:
-        for number, added in enumerate(_added(system, F, y[tested], place[tested])):
+    with report.work("Testing on labels that are held back", len(mine)) as done:
+        for number, added in enumerate(_added(system, F, y[mine], place[mine])):
             done(1)
-            i = tested[number]
+            i = mine[number]
             of, rest = y[i], rows[number]
             if (y[island == island[i]] == of).sum() == 1:
                 continue  # no other label of its class is in reach
@@ -122,7 +126,7 @@ def leave_out(
                 left[of] -= added.column.sum()
                 found = (rest * class_scale(shares, left)).argmax()
             correct[number] = found == of
-    return LeftOut(tested, correct)
+    return LeftOut(tested, share.whole(correct, len(tested)))
 
 
 class _Added(NamedTuple):

@@ -10,6 +10,7 @@ from scipy import sparse
 from cclp.progress import Reporter
 from cclp.pseudo_labels import solvers
 from cclp.pseudo_labels.leave_one_out import LeaveOneOut, LeftOut, leave_out
+from cclp.pseudo_labels.share import ALONE, Share
 
 PropagationMethod = Literal["mbo", "spreading", "harmonic", "poisson"]
 
@@ -69,8 +70,20 @@ class Propagation:
     @cached_property
     def spread(self) -> tuple[sparse.csr_matrix, sparse.csc_matrix]:
         """I − αS of label spreading, and its solution F, (n, C)."""
+        return self._spread(ALONE)
+
+    def _spread(self, share: Share) -> tuple[sparse.csr_matrix, sparse.csc_matrix]:
         system = solvers.spreading_system(self.W, self.alpha)
-        return system, solvers.spread(system, self.labels)
+        return system, solvers.spread(system, self.labels, share)
+
+    def divide(self, share: Share) -> None:
+        """Spread the labels and test them now, together with the other processes.
+
+        Args:
+            share: of this one.
+        """
+        self.spread = self._spread(share)
+        self.left_out = self._leave_out(share)
 
     def classes(self) -> NDArray[np.floating]:
         """Label spreading, class mass normalisation, MBO threshold dynamics: one-hot, (n, C).
@@ -119,9 +132,11 @@ class Propagation:
     @cached_property
     def left_out(self) -> LeftOut:
         """How well labels are predicted by the others: see :mod:`.leave_one_out`."""
-        return leave_out(
-            self.W, *self.spread, self.y, self.place, self.shares, self._dynamics, self.report
-        )
+        return self._leave_out(ALONE)
+
+    def _leave_out(self, share: Share) -> LeftOut:
+        about = self.W, *self.spread, self.y, self.place, self.shares
+        return leave_out(*about, self._dynamics, self.report, share)
 
     def leave_one_out(self) -> LeaveOneOut:
         """The accuracy of that test."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cclp.progress import Reporter
+from cclp.pseudo_labels.share import ALONE, Share
 
 MOST_EXACT = 100_000  # points, if faiss is installed: about half a minute on two cores
 _POINTS_PER_CENTROID = 64  # that faiss learns its cells from
@@ -37,6 +38,7 @@ def nearest(
     count: int,
     queries: NDArray[np.float32] | None = None,
     report: Reporter | None = None,
+    share: Share = ALONE,
 ) -> Neighbours:
     """The nearest points of each query, in order.
 
@@ -48,16 +50,22 @@ def nearest(
         count: k; fewer if there are fewer points.
         queries: (m, F); None: the points, each without itself.
         report: shows progress.
+        share: of the queries, which this process searches for.
     """
     report = report or Reporter()
     few = queries is not None and len(queries) < _FEW_QUERIES  # an index would take longer
-    if few or not is_approximate(len(points)):
-        return _exact(points, count, queries, report)
-    return _approximate(points, count, queries, report)
+    search = _exact if few or not is_approximate(len(points)) else _approximate
+    total = len(points if queries is None else queries)
+    found = search(points, count, queries, share.rows(total), report)
+    return Neighbours(*(share.whole(part, total) for part in found))
 
 
 def _approximate(
-    points: NDArray[np.float32], count: int, queries: NDArray[np.float32] | None, report: Reporter
+    points: NDArray[np.float32],
+    count: int,
+    queries: NDArray[np.float32] | None,
+    mine: slice,
+    report: Reporter,
 ) -> Neighbours:
     """By faiss: cells of an inverted file, codes of four bits a value, distances of the best.
 
@@ -76,46 +84,54 @@ def _approximate(
     threads = torch.get_num_threads()  # faiss and torch may share a runtime, and its setting
     faiss.omp_set_num_threads(threads)
     q, itself = (points, True) if queries is None else (queries, False)
-    distances, indices = np.empty((len(q), count)), np.empty((len(q), count), np.int64)
+    found: list[Neighbours] = []
     with report.work("Preparing the search for similar samples", None):
         index.train(points)
         index.add(points)
-    with report.work("Searching for similar samples", len(q)) as done:
-        for start in range(0, len(q), _QUERIES):
-            part = slice(start, start + _QUERIES)
-            squares, found = index.search(np.ascontiguousarray(q[part]), count + itself)
+    with report.work("Searching for similar samples", mine.stop - mine.start) as done:
+        for start in range(mine.start, mine.stop, _QUERIES):
+            part = np.ascontiguousarray(q[start : min(start + _QUERIES, mine.stop)])
+            squares, near = index.search(part, count + itself)
             if itself:  # it need not be the first: drop it, or the last one if it is not there
-                own = found == np.arange(start, start + len(found))[:, None]
+                own = near == np.arange(start, start + len(near))[:, None]
                 own[~own.any(1), -1] = True
-                squares, found = (z[~own].reshape(-1, count) for z in (squares, found))
-            distances[part], indices[part] = np.sqrt(squares.clip(0)), found
-            done(len(found))
+                squares, near = (z[~own].reshape(-1, count) for z in (squares, near))
+            found.append(Neighbours(np.sqrt(squares.clip(0)).astype(np.float64), near))
+            done(len(near))
     torch.set_num_threads(threads)
-    return _complete(Neighbours(distances, indices), points, queries, report)
+    whole = Neighbours(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    return _complete(whole, points, queries, mine.start, report)
 
 
 def _complete(
     near: Neighbours,
     points: NDArray[np.float32],
     queries: NDArray[np.float32] | None,
+    first: int,
     report: Reporter,
 ) -> Neighbours:
-    """Search exactly for rows in which some neighbours are missing."""
-    rows = np.flatnonzero((near.indices < 0).any(1))
+    """Search exactly for rows, counted from the first, in which some neighbours are missing."""
+    missing = np.flatnonzero((near.indices < 0).any(1))
+    rows = first + missing
     if len(rows):
         count = near.indices.shape[1]
         q = (points if queries is None else queries)[rows]
-        distances, indices = _exact(points, count + (queries is None), q, report)
+        whole = slice(0, len(q))
+        distances, indices = _exact(points, count + (queries is None), q, whole, report)
         if queries is None:
             own = indices == rows[:, None]
             own[~own.any(1), -1] = True
             distances, indices = (z[~own].reshape(-1, count) for z in (distances, indices))
-        near.distances[rows], near.indices[rows] = distances, indices
+        near.distances[missing], near.indices[missing] = distances, indices
     return near
 
 
 def _exact(
-    points: NDArray[np.float32], count: int, queries: NDArray[np.float32] | None, report: Reporter
+    points: NDArray[np.float32],
+    count: int,
+    queries: NDArray[np.float32] | None,
+    mine: slice,
+    report: Reporter,
 ) -> Neighbours:
     """By blocks of |y|² − 2xy in float32; rows in which rounding may have hidden a neighbour again
     in float64.
@@ -126,10 +142,11 @@ def _exact(
     count = min(count, len(x) - itself)
     rows = max(16, min(256, _BLOCK_VALUES // len(x)))
     single, double = _Table(x), None
-    distances, indices = np.empty((len(q), count)), np.empty((len(q), count), np.int64)
-    with report.work("Searching for similar samples", len(q)) as done:
-        for start in range(0, len(q), rows):
-            block = q[start : start + rows]
+    total = mine.stop - mine.start
+    distances, indices = np.empty((total, count)), np.empty((total, count), np.int64)
+    with report.work("Searching for similar samples", total) as done:
+        for start in range(mine.start, mine.stop, rows):
+            block = q[start : min(start + rows, mine.stop)]
             own = torch.arange(start, start + len(block)) if itself else None
             distance, index, sure = single.nearest(block, own, count)
             if not sure.all():
@@ -138,8 +155,8 @@ def _exact(
                 distance[again], index[again], _ = double.nearest(
                     block[again].double(), None if own is None else own[again], count
                 )
-            distances[start : start + len(block)] = distance.numpy()
-            indices[start : start + len(block)] = index.numpy()
+            here = slice(start - mine.start, start - mine.start + len(block))
+            distances[here], indices[here] = distance.numpy(), index.numpy()
             done(len(block))
     return Neighbours(distances, indices)
 

@@ -19,6 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cclp.pseudo_labels.search import Neighbours
+from cclp.pseudo_labels.share import ALONE, Share
 
 ALPHA = 0.99  # of Zhou et al. 2004
 RESTART = 0.4  # probability of a return to the classifier's prediction in a random walk
@@ -159,16 +160,20 @@ def _solution(multiply: Callable[[Tensor], Tensor], right: Tensor, tolerance: fl
     return x
 
 
-def spread(system: sparse.csr_matrix, labels: sparse.csc_matrix) -> sparse.csc_matrix:
+def spread(
+    system: sparse.csr_matrix, labels: sparse.csc_matrix, share: Share = ALONE
+) -> sparse.csc_matrix:
     """F of label spreading; what is not in a class's part of the graph is not stored, and zero.
 
     Args:
         system: I − αS.
         labels: Y.
+        share: of the classes, which this process spreads; of many classes each does all.
     """
     n, classes = labels.shape
     if classes <= FEW_CLASSES or n * classes <= MOST_VALUES:
-        F = conjugate_gradients(system, labels.toarray()).clip(0)  # it is never negative
+        mine = conjugate_gradients(system, labels.toarray()[:, share.rows(classes)])
+        F = share.whole(mine.T, classes).T.clip(0)  # it is never negative
         rows, starts = np.tile(np.arange(n), classes), np.arange(0, n * classes + 1, n)
         return sparse.csc_matrix((F.ravel(order="F"), rows, starts), labels.shape)
     # All parts as one system, block by block: one solve and not one for each class.

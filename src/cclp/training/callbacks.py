@@ -15,6 +15,8 @@ from cclp.pseudo_labels.schedule import Decision, PseudoLabelSchedule, Start
 from cclp.training.evaluation import EvaluationSet, error_rate
 
 if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
     from cclp.pseudo_labels.labeler import Labeler
     from cclp.training.trainer import StepResult, Trainer
 
@@ -219,7 +221,7 @@ def pseudo_label_schedule(trainer: "Trainer") -> PseudoLabelSchedule | None:
 class GraphPseudoLabels(Callback):
     """Gives the trainer pseudo-labels from the graph, and refreshes them.
 
-    Process 0 makes them, all get them.
+    All processes search for neighbours and propagate labels together; the rest process 0 does.
 
     Args:
         labeler: makes them and decides about their use.
@@ -239,9 +241,7 @@ class GraphPseudoLabels(Callback):
     def on_setup(self, trainer: "Trainer") -> None:
         start, self.start = self.start, None  # the trainer has the labels from here on
         if start is None:
-            first = trainer.fabric.is_global_zero
-            start = trainer.fabric.broadcast(self.labeler.start() if first else None)
-        assert start is not None
+            start = self._make(trainer.fabric)
         trainer.pseudo_labels, self.decision = start
         if self.decision.shares is not None:
             trainer.draw_classes(self.decision.shares)
@@ -249,6 +249,21 @@ class GraphPseudoLabels(Callback):
         self.refresh_steps = self.schedule.refresh_steps
         trainer.warmup_steps = self.schedule.warmup_steps
         trainer.pseudo_label_weight = self.schedule.weight
+
+    def _make(self, fabric: "Fabric") -> Start:
+        if fabric.world_size > 1:
+            from cclp.pseudo_labels.share import Share
+
+            share = Share(fabric.global_rank, fabric.world_size, fabric.device)
+            self.labeler.prepare(share)
+        start: Start | None = None
+        if fabric.is_global_zero:
+            start = self.labeler.start()
+        else:
+            self.labeler.forget()
+        start = fabric.broadcast(start)
+        assert start is not None
+        return start
 
     def on_step(self, trainer: "Trainer", result: "StepResult") -> None:
         if trainer.pseudo_labels is None or result.done not in self.refresh_steps:
