@@ -318,7 +318,7 @@ def test_large_npy_files_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     np.save(tmp_path / "y.npy", np.arange(50) % 2)
     read = load(str(tmp_path / "X.npy"))
     monkeypatch.setattr(npz, "MAPPED", 1)
-    monkeypatch.setattr(arrays, "_PART", 30)  # ten rows at a time
+    monkeypatch.setattr(arrays, "PART", 30)  # ten rows at a time
     data = load(str(tmp_path / "X.npy"))
     assert isinstance(memory_of(data.train_x), mmap.mmap)
     assert not data.train_x.flags.writeable
@@ -349,7 +349,7 @@ def memory_of(x: Any) -> Any:
 def test_rows_are_predicted_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.arange(10, dtype=np.float32).reshape(5, 2)
     np.save(tmp_path / "X.npy", x)
-    monkeypatch.setattr(user_load, "_ROWS", 2)
+    monkeypatch.setattr(user_load, "ROWS", 2)
     spec = InputSpec(("a", "b"), (2,), None)
     found = list(read_samples([tmp_path / "X.npy"], spec, skip_bad=False, report=Reporter()))
     assert [len(samples.x) for samples in found] == [2, 2, 1]

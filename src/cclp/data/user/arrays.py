@@ -20,7 +20,7 @@ MOST_CHANNELS = 4
 WHITE_AT_LEAST = 128  # whole numbers that stay below are no pixels of 0 … 255
 
 
-_PART = 2**22  # values that are looked at together
+PART = 2**22  # values that are looked at together
 
 # Bytes in memory of a value in float32, of one whose gaps are replaced, of
 # a label as a name, and of a value of a one-hot row while it is read.
@@ -246,7 +246,7 @@ def _check_inputs(
 
 def _parts(x: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Some rows after others: what is computed of all at once would take memory like they do."""
-    rows = max(1, _PART // max(1, prod(x.shape[1:])))
+    rows = max(1, PART // max(1, prod(x.shape[1:])))
     return (x[start : start + rows] for start in range(0, len(x), rows))
 
 

@@ -66,7 +66,7 @@ class Reader(Protocol):
         """Samples alone, in the spec of a run."""
 
 
-_ROWS = 2**14  # of a file whose classes are predicted together
+ROWS = 2**14  # of a file whose classes are predicted together
 
 # A new format is a function that reads a file as a Table or as named arrays, and a line here.
 READERS: dict[str, Reader] = {
@@ -224,8 +224,8 @@ def read_samples(
             if path.exists() and not path.is_file():  # a pipe would wait for ever
                 raise ValueError(f"{path} must be a file, but is another thing")
             x = reader.read_inputs(path, spec, report, extractor)
-            for start in range(0, len(x), _ROWS):
-                part = x[start : start + _ROWS]
+            for start in range(0, len(x), ROWS):
+                part = x[start : start + ROWS]
                 yield Samples([(str(path), start + row) for row in range(len(part))], part)
 
 
