@@ -52,7 +52,11 @@ def _inside(match: re.Match[str]) -> str:
 
 
 def _formulas(text: str) -> str:
-    text = re.sub(
-        r"\$\$(.+?)\$\$", lambda m: convert(m[1].strip(), display="block"), text, flags=re.DOTALL
-    )
+    text = re.sub(r"\$\$(.+?)\$\$", _block, text, flags=re.DOTALL)
     return re.sub(r"(?<!\\)\$([^$\n]+)\$", lambda m: convert(m[1]), text)
+
+
+def _block(match: re.Match[str]) -> str:
+    """A formula on lines of its own; on a narrow screen it is moved sideways, not the page."""
+    formula = convert(match[1].strip(), display="block")
+    return f'<div style="overflow-x: auto">{formula}</div>'
