@@ -9,8 +9,10 @@ from benchmarks import (
     image_size,
     imbalance,
     lab,
+    large,
     loss,
     methods,
+    preparation,
     pseudo_labels,
     scaling,
     soak,
@@ -168,6 +170,12 @@ def costs() -> str:
     )
 
 
+def benchmark_rows(name: str) -> list[dict[str, Any]]:
+    """The rows of a file of results."""
+    rows: list[dict[str, Any]] = read_json(ROOT / "results", f"{name}.json")["rows"]
+    return rows
+
+
 def benchmarks() -> list[tuple[tuple[str, str], str]]:
     """Marks and tables of the benchmarks, from what they have recorded."""
     folder = ROOT / "results"
@@ -178,16 +186,16 @@ def benchmarks() -> list[tuple[tuple[str, str], str]]:
         (lab.MARKS, lab.table(read_json(folder, "lab-benchmark.json"))),
         (methods.MARKS, methods.read()),
         (soak.MARKS, soak.markdown(read_json(folder, "soak.json"))),
-        (image_size.MARKS, image_size.markdown(read_json(folder, "image-size.json")["rows"])),
-        (added.MARKS, added.markdown(read_json(folder, "added.json")["rows"])),
-        (sparse.MARKS, sparse.markdown(read_json(folder, "sparse-benchmark.json")["rows"])),
+        (image_size.MARKS, image_size.markdown(benchmark_rows("image-size"))),
+        (added.MARKS, added.markdown(benchmark_rows("added"))),
+        (sparse.MARKS, sparse.markdown(benchmark_rows("sparse-benchmark"))),
+        (preparation.MARKS, preparation.table(benchmark_rows("preparation-benchmark"))),
+        (large.MARKS, large.table(benchmark_rows("large"))),
         (startup.MARKS, startup.markdown(read_json(folder, "startup-benchmark.json")["seconds"])),
-        (imbalance.MARKS, imbalance.table(read_json(folder, "imbalance.json")["rows"])),
+        (imbalance.MARKS, imbalance.table(benchmark_rows("imbalance"))),
         (
             pseudo_labels.MARKS,
-            pseudo_labels.table(
-                pseudo_labels.upgrade_rows(read_json(folder, "prior-benchmark.json")["rows"])
-            ),
+            pseudo_labels.table(pseudo_labels.upgrade_rows(benchmark_rows("prior-benchmark"))),
         ),
         (
             estimator.MARKS,
