@@ -141,9 +141,17 @@ def test_what_there_is_not_is_refused(
 
 def test_names_are_names(tmp_path: Path) -> None:
     decisions = filled(tmp_path)
-    for name, message in (("cat", "already: merge"), (" ", "1 to 200"), ("a\x07", "can be seen")):
+    for name, message in (
+        ("cat", "already: merge"),
+        (" ", "1 to 200"),
+        ("a\x07", "can be seen"),
+        ("Unknown", "'Unknown' is read as another"),  # in labels.csv it says that there is none
+        ("1.0", "read as another"),
+    ):
         with pytest.raises(ValueError, match=message):
             decisions.add_class(5, name)
+    decisions.add_class(5, "cafe\u0301")  # as labels.csv is read: é is one character
+    assert "caf\u00e9" in decisions.names.values()
 
 
 def test_a_torn_line_is_dropped(tmp_path: Path) -> None:

@@ -93,13 +93,19 @@ def test_typical_samples_have_near_neighbours() -> None:
     np.testing.assert_array_equal(both, density)
 
 
-def said(drawn: Drawn, correct: list[bool]) -> Expected:
-    """Of 100 nodes that are certain by 0.9."""
-    probabilities = np.tile([0.9, 0.1], (100, 1))
+def said(drawn: Drawn, correct: list[bool], sure: float = 0.9, open_: float = 0.1) -> Expected:
+    """Of 100 nodes that are as certain and as open."""
+    probabilities = np.tile([sure, 1 - sure], (100, 1))
     columns = np.where(correct, 0, 1)
     samples = np.arange(len(correct))
-    openness = np.full(100, 0.1)
-    tested = module.Tested(samples, columns, probabilities[samples], openness[samples])
+    openness = np.full(100, open_)
+    tested = module.Tested(
+        tuple(range(probabilities.shape[1])),
+        samples,
+        columns,
+        probabilities[samples],
+        openness[samples],
+    )
     beliefs = module.Beliefs((0, 1), probabilities, tested, np.array([0.5, 0.5]))
     members, differs = np.ones(100, np.int64), np.zeros(100, bool)
     return expect_error(beliefs, members, differs, openness, [False] * 40, drawn)
@@ -119,6 +125,16 @@ def test_samples_that_were_drawn_are_added_to_what_the_graph_says() -> None:
     doubtful = said(Drawn(0, 0), [True] * 14 + [False] * 6)
     assert doubtful.own is not None
     assert 0.2 < doubtful.own < 0.32
+
+
+def test_a_graph_that_is_sure_and_wrong_is_overruled() -> None:
+    found = said(Drawn(10, 10), [True] * 100, sure=0.9999, open_=0.0)
+    assert found.own is not None
+    assert found.low is not None
+    assert found.error is not None
+    assert found.own < 1e-4
+    assert found.low > 0.08
+    assert found.error > 0.2
 
 
 def test_random_samples_decide_in_the_end() -> None:

@@ -447,6 +447,20 @@ def test_classes_are_renamed_merged_and_found(
         expect(page.locator(".tile")).to_have_count(both - 2)
         names = {cls["name"]: cls["count"] for cls in state(begun)["classes"]}
         assert (names["seven"], names["0"]) == (both - 2, before["0"] + 2)
+        page.keyboard.press("Escape")
+        page.keyboard.press("c")
+        expect(page.locator("#grid-go")).to_have_text(re.compile(r"Confirm \d+"))
+        of = page.locator("#grid-title").inner_text()
+        tile = page.locator(".tile").first
+        found = tile.get_attribute("data-sample")
+        page.keyboard.press("/")  # what is found has no tick: that says nothing of the class
+        page.get_by_label("Search").fill(f"{found}")
+        expect(page.locator(f".tile[data-sample='{found}']")).to_be_visible()
+        page.keyboard.press("Escape")
+        page.keyboard.press("c")
+        expect(page.locator("#grid-title")).to_have_text(of)
+        expect(page.locator(f".tile[data-sample='{found}'][aria-selected=true]")).to_be_visible()
+        expect(page.locator(".tile[aria-selected=false]")).to_have_count(0)
     for _ in range(3):
         assert post(begun, "/api/undo")[0] == 200
     assert {cls["name"]: cls["count"] for cls in state(begun)["classes"]} == before

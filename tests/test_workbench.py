@@ -356,6 +356,40 @@ def test_a_network_takes_over(bench: Workbench, monkeypatch: pytest.MonkeyPatch)
     assert np.mean([names[b] == str(t) for b, t in zip(best.tolist(), Y, strict=True)]) > 0.5
     state = answer(bench, 1)
     assert state["source_of_predictions"] == "network"
+    # A class that the network does not know, and a wrong label that the neighbours contradict.
+    state = bench.add_class(state["version"], "new")
+    new = state["classes"][-1]["id"]
+    free = [i for i in range(len(Y)) if bench.sample(i)["given"] is None]
+    decisions = [{"sample": i, "class": new} for i in free[:2]]
+    state = bench.decide(state["version"], decisions)
+    ids = {name: number for number, name in names.items()}
+    wrong = [{"sample": i, "class": ids[str((Y[i] + 1) % 10)]} for i in free[2:6]]
+    state = bench.decide(state["version"], wrong)
+    bench.wait()
+    contradicted = bench.disagreements(20)
+    assert {row["sample"] for row in contradicted} & set(free[:6])
+    assert all(len(row["probabilities"]) == new + 1 for row in contradicted)
+    # A class of the network is gone: the graph is believed again, and all of it can be written.
+    state = bench.merge_classes(state["version"], ids["0"], ids["1"])
+    assert state["source_of_predictions"] == "graph"
+    assert Path(bench.export("csv")["path"]).exists()
+
+
+def test_a_network_whose_class_is_gone_is_not_believed(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in children.environment().items():
+        monkeypatch.setenv(name, value)
+    answer(bench, 30)
+    state = bench.train(minutes=0.1)
+    first, second = (c["id"] for c in state["classes"][:2])
+    bench.merge_classes(state["version"], first, second)
+    underway = ("running", "reading")
+    children.wait_until(lambda: bench.state()["training"]["state"] not in underway)
+    state = bench.state()
+    assert "a class of it is gone" in state["training"]["message"]
+    assert state["source_of_predictions"] == "graph"
+    assert Path(bench.export("csv")["path"]).exists()
 
 
 def test_training_can_be_stopped(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,12 +23,14 @@ class Tested:
     """Labeled samples and what is said of each without its own label.
 
     Attributes:
+        classes: ids, in the order of the columns.
         samples: that were tested: another label of their class is there.
         columns: of their classes.
         probabilities: of all classes, (T, C).
         openness: share of the prior variance that the other labels leave, (T,).
     """
 
+    classes: tuple[int, ...]
     samples: NDArray[np.int64]
     columns: NDArray[np.int64]
     probabilities: Floats
@@ -100,8 +102,9 @@ def graph_beliefs(
     classes = tuple(sorted(classes))
     n = len(live.F)
     if not classes:
-        none = Tested(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 0)), np.empty(0))
-        return Beliefs((), np.empty((n, 0)), none, np.empty(0))
+        none = np.empty(0, np.int64)
+        nothing = Tested((), none, none, np.empty((0, 0)), np.empty(0))
+        return Beliefs((), np.empty((n, 0)), nothing, np.empty(0))
     tested = np.flatnonzero((values >= 0) & live.is_known)
     tested = tested[live.counts[values[tested]] > 1]
     if len(tested) > most:
@@ -117,7 +120,7 @@ def graph_beliefs(
     power = fit_sharpness(rows, columns, weight)
     probabilities = sharpened(live.balanced(classes, shares), power)
     openness = influence.openness_without(live.place[tested])
-    found_tested = Tested(tested, columns, sharpened(rows, power), openness)
+    found_tested = Tested(classes, tested, columns, sharpened(rows, power), openness)
     return Beliefs(classes, probabilities, found_tested, shares)
 
 

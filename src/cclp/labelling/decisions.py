@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from cclp.checks import check_integer
 from cclp.data.user.label_file import DECIDED, Decided
+from cclp.data.user.labels import clean_labels, text_name
 from cclp.labelling.journal import FORMAT, Journal
 from cclp.labelling.labels import NOT_SURE, UNLABELED, Change, Labels, Step, Value
 
@@ -278,10 +279,15 @@ class Decisions:
     def _new_name(self, name: object) -> str:
         if not isinstance(name, str):
             raise TypeError(f"name must be a string, got {type(name).__name__}")
-        name = " ".join(name.split())
+        name = text_name(" ".join(name.split()))
         if not name or len(name) > LONGEST_NAME or not name.isprintable():
             raise ValueError(
                 f"name must be 1 to {LONGEST_NAME} characters that can be seen, got {name[:40]!r}"
+            )
+        if clean_labels([name])[0] != [name]:
+            raise ValueError(
+                f"name must be that of a class, but in labels.csv {name!r} is read as another one, "
+                "or as no label: choose another name"
             )
         if self.id_of(name) is not None:
             raise ValueError(f"there is a class {name!r} already: merge the two instead")

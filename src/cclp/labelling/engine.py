@@ -56,7 +56,8 @@ class Network:
         tested = np.flatnonzero(~self.seen & np.isin(values, self.classes))
         columns = np.searchsorted(self.classes, values[tested])
         openness = influence.openness_without(place[tested])
-        found = Tested(tested, columns, self.probabilities[place[tested]], openness)
+        rows = self.probabilities[place[tested]]
+        found = Tested(self.classes, tested, columns, rows, openness)
         return Beliefs(self.classes, self.probabilities, found, graph.shares, graph.left_out)
 
 
@@ -142,11 +143,9 @@ class Engine:
         found = graph_beliefs(self.live, classes, self.values, self.influence)
         if self.correction is not None:
             found = corrected(found, self.correction)
-        self.beliefs: Beliefs = found
         if self.network is not None:
-            self.beliefs = self.network.beliefs(
-                self.values, self.atlas.place, found, self.influence
-            )
+            found = self.network.beliefs(self.values, self.atlas.place, found, self.influence)
+        self.beliefs: Beliefs = found  # at once: others read it meanwhile
         self.expected: Expected = self._expect()
 
     def _expect(self) -> Expected:
@@ -186,10 +185,11 @@ class Engine:
 
     def propagated(self) -> dict[int, int]:
         """How many unlabeled samples are held for each class, by id."""
-        if not self.beliefs.classes:
+        beliefs = self.beliefs
+        if not beliefs.classes:
             return {}
-        counts = np.bincount(self.beliefs.best, self.unlabeled, len(self.beliefs.classes))
-        return {c: int(n) for c, n in zip(self.beliefs.classes, counts, strict=True)}
+        counts = np.bincount(beliefs.best, self.unlabeled, len(beliefs.classes))
+        return {c: int(n) for c, n in zip(beliefs.classes, counts, strict=True)}
 
     def ask(
         self,
@@ -240,8 +240,8 @@ class Engine:
 
     def by_sample(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The likeliest class of each sample, an id or ``UNLABELED``, and its probability, (N,)."""
-        if not self.beliefs.classes:
-            count = len(self.atlas.place)
-            return np.full(count, UNLABELED, np.int64), np.zeros(count)
-        best = np.array(self.beliefs.classes, np.int64)[self.beliefs.best]
-        return best[self.atlas.place], self.beliefs.certainty[self.atlas.place]
+        beliefs, place = self.beliefs, self.atlas.place
+        if not beliefs.classes:
+            return np.full(len(place), UNLABELED, np.int64), np.zeros(len(place))
+        best = np.array(beliefs.classes, np.int64)[beliefs.best]
+        return best[place], beliefs.certainty[place]

@@ -102,7 +102,7 @@ def expect_error(
 
 def _combined(own: float, drawn: Drawn) -> Expected:
     """The median of the error's distribution, and its quantiles."""
-    deviation = np.linspace(-4, 4, 801)
+    deviation = np.linspace(-12, 12, 2401)
     rate = expit(logit(own) + DOUBT * deviation)
     log = drawn.wrong * np.log(rate) + drawn.right * np.log1p(-rate) - np.square(deviation) / 2
     below = np.cumsum(np.exp(log - log.max()))

@@ -1,6 +1,7 @@
 """What is believed, kept up with the decisions: all of it happens in the background."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -98,11 +99,18 @@ class Loop:
             self._training.is_taken = True
             threading.Thread(target=self._predict, daemon=True).start()
 
-    def forget_network(self) -> None:
-        """Believe the graph again."""
+    def check_network(self) -> None:
+        """Believe the graph again if a class that the network knows is gone."""
         with self._engine_lock:
-            if self.engine is not None and self.engine.network is not None:
+            network = None if self.engine is None else self.engine.network
+            if network is not None and not self._are_there(network.classes):
+                assert self.engine is not None
                 self.engine.take(None)
+                self._took(self.engine)
+
+    def _are_there(self, classes: Sequence[int]) -> bool:
+        with self._lock:
+            return self._decisions.names.keys() >= set(classes)
 
     def close(self) -> None:
         """End the threads."""
@@ -155,22 +163,28 @@ class Loop:
                 self._took(self.engine)
 
     def _predict(self) -> None:
-        training = self._training
+        training, engine = self._training, self.engine
+        run, ids, seen = training.run, training.ids, training.seen
+        assert engine is not None
+        assert run is not None
+        network, problem = None, ""
         try:
-            names, probabilities = training.predict()
-        except Exception as error:  # the page says it
-            training.problem = f"its predictions cannot be read: {error}"
-            return
-        classes = np.array([training.ids[name] for name in names])
-        order = np.argsort(classes)
-        with self._engine_lock:
-            engine = self.engine
-            assert engine is not None
+            names, probabilities = training.predict(run)
+            classes = np.array([ids[name] for name in names])
+            order = np.argsort(classes)
             by_node = probabilities[engine.atlas.first][:, order]
-            network = Network(tuple(classes[order].tolist()), by_node, training.seen)
-            engine.take(network)
-            self._took(engine)
-            training.is_believed = True
+            network = Network(tuple(classes[order].tolist()), by_node, seen)
+        except Exception as error:  # the page says it
+            problem = f"its predictions cannot be read: {error}"
+        with self._engine_lock:
+            if training.run is not run:  # another one was begun
+                return
+            if network is not None and not self._are_there(network.classes):
+                network, problem = None, "its predictions are not used: a class of it is gone"
+            if network is not None:
+                engine.take(network)
+                self._took(engine)
+            training.problem, training.is_believed = problem, network is not None
 
     def _took(self, engine: Engine) -> None:
         """Beliefs have become others without an answer."""

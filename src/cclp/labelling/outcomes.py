@@ -49,7 +49,7 @@ def label_rows(
             rows.append(Decided(key, names[value], DECIDED[by]))
         elif value != UNLABELED:
             rows.append(Decided(key, "", DECIDED[by]))
-        elif class_ >= 0:
+        elif class_ in names:
             rows.append(Decided(key, names[class_], PROPAGATED, sure))
     return rows
 

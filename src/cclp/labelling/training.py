@@ -134,13 +134,12 @@ class Training:
             "message": message,
         }
 
-    def predict(self) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-        """Names of the classes of the trained network, and their probabilities, (N, C)."""
+    def predict(self, run: Path) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+        """Names of the classes of a trained network, and their probabilities, (N, C)."""
         from cclp.runs.inference import open_run  # loads torch's training parts
         from cclp.training.evaluation import run_net
 
-        assert self.run is not None
-        trained = open_run(self.run)
+        trained = open_run(run)
         logits = run_net(trained.fabric, trained.objective, self.source.x).logits
         found = (logits / trained.temperature).softmax(1).double().numpy()
         return trained.spec.classes, np.asarray(found, np.float64)

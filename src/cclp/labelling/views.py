@@ -1,6 +1,6 @@
 """What is known of samples and classes, in plain values for the page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -108,11 +108,11 @@ def believed_rows(
 
 def contradicted_rows(decisions: Decisions, engine: Engine, most: int) -> list[Json]:
     """Labeled samples that their neighbours contradict, the surest contradiction first."""
-    classes, tested = engine.beliefs.classes, engine.beliefs.left_out
+    tested = engine.beliefs.left_out
     rows = dict(zip(tested.samples.tolist(), tested.probabilities, strict=True))
     return [
         {
-            **question_row(decisions, engine, sample, "disagreement", classes, rows[sample]),
+            **question_row(decisions, engine, sample, "disagreement", tested.classes, rows[sample]),
             "given": given_value(decisions, sample),
         }
         for sample in [i for i in find_contradictions(tested) if decisions.values[i] >= 0][:most]
@@ -129,17 +129,27 @@ def belief_bytes(engine: Engine | None, count: int) -> bytes:
     return pairs.tobytes()
 
 
-def find_words(source: Source, decisions: Decisions, words: str, most: int) -> list[int]:
-    """Samples whose file name, cells, text or class hold all words."""
+def find_words(
+    source: Source, values: NDArray[np.int16], names: Mapping[int, str], words: str, most: int
+) -> list[int]:
+    """Samples whose file name, cells, text or class hold all words.
+
+    Args:
+        source: the samples.
+        values: class of each, by id.
+        names: of the classes, by id.
+        words: to find.
+        most: samples.
+    """
     if not isinstance(words, str):
         raise TypeError(f"words must be a string, got {type(words).__name__}")
     wanted = words.lower().split()
-    names = {number: name.lower() for number, name in decisions.names.items()}
+    lower = {number: name.lower() for number, name in names.items()}
     found: list[int] = []
     for sample in range(len(source)):
         if not wanted or len(found) >= most:
             break
-        label = names.get(int(decisions.values[sample]), "")
+        label = lower.get(int(values[sample]), "")
         text = f"{source.words(sample)}\n{label}"
         if all(word in text for word in wanted):
             found.append(sample)

@@ -217,8 +217,9 @@ class Workbench:
 
     def search(self, words: str, count: int) -> list[int]:
         """Samples whose file name, cells, text or class hold all words."""
-        with self._lock:
-            return find_words(self.source, self._decisions, words, min(count, MOST_LISTED))
+        with self._lock:  # not while it searches: that may take seconds
+            values, names = self._decisions.values.copy(), dict(self._decisions.names)
+        return find_words(self.source, values, names, words, min(count, MOST_LISTED))
 
     # -- everything at once ------------------------------------------------------------------------
 
@@ -285,9 +286,7 @@ class Workbench:
 
     def merge_classes(self, version: int, source: int, into: int) -> Json:
         """Make all samples of a class ones of another."""
-        self._change(lambda: self._decisions.merge_classes(version, source, into))
-        self._loop.forget_network()  # it has other classes
-        return self.state()
+        return self._change(lambda: self._decisions.merge_classes(version, source, into))
 
     def _change(self, make: Callable[[], Change]) -> Json:
         with self._lock:
@@ -296,6 +295,7 @@ class Workbench:
             has_news = len(change.samples) > 0 and self._engine is not None
             if has_news:
                 self._history = [*(line for line in self._history if line[0] != now[0]), now]
+        self._loop.check_network()
         if has_news:
             self._loop.wake()
         return self.state()

@@ -18,7 +18,9 @@ REFUSED = (
 def outside_autocast(device: torch.device) -> AbstractContextManager[object]:
     """The precision island: nothing inside is downcast, whatever surrounds it."""
     kind = device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+    # Up to PyTorch 2.8 at least, the first cannot be compiled.
+    known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(kind)
+    if known and torch.is_autocast_enabled(kind):
         return torch.autocast(kind, enabled=False)
     return nullcontext()
 

@@ -147,7 +147,8 @@ def make_prior(prior: Any, prior_weight: object, batch: Batch) -> Prior | None:
         return None
     if not isinstance(prior, Tensor):
         raise TypeError(f"prior must be a torch.Tensor, got {type(prior).__name__}")
-    expected = (batch.z.shape[0] - batch.num_labeled, batch.y.shape[1])
+    num_labeled, num_classes = batch.y.shape  # 2.6 does not compile a property
+    expected = (batch.z.shape[0] - num_labeled, num_classes)
     if tuple(prior.shape) != expected or not prior.dtype.is_floating_point:
         raise ValueError(
             f"prior must be floating-point of shape {expected}, a row of class probabilities for "

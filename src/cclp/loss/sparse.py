@@ -11,6 +11,7 @@ gradient is computed with the value, and nothing else outlives it. Time is O(N²
 Several processes that have the same batch take a part of the rows and columns each.
 """
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -27,10 +28,12 @@ from cclp.loss.krylov import solve
 from cclp.loss.propagation import harmonic
 
 ENTRIES = 2**18  # of a matrix of which some rows or columns are there at a time
+LEAST = 64  # columns: each part of them costs as much as N rows of all gradients
 DIRECT = 4000  # unlabeled points for which the solver of the whole graph is quick and small
 SMOOTHING, HIGHEST = 1e-10, 1e-2  # of more points: where None is given, and what it is raised to
 _LIMIT = 1e-290
 _ACCURACY = 1e-8
+_INEXACT = 1e4  # times the residual that is aimed at: worth a warning
 
 
 class Settings(NamedTuple):
@@ -116,9 +119,9 @@ def _loss_and_gradient(
 ) -> tuple[Tensor, ...]:
     """The loss and, if wanted, its derivatives in ``y`` and ``c``."""
     n, n_l = len(y), len(labels)
-    mine = list(_parts(n, n))
+    mine = list(_parts(n, n, least=LEAST))
     if settings.divided:
-        mine = my_share(_parts(n, n, -(-n // world_size())))
+        mine = my_share(_parts(n, n, -(-n // world_size()), LEAST))
     index, to_all = _nearest(y, c, min(settings.neighbours, n - 1), n_l, mine)
     if settings.divided:
         sum_of_all([index, to_all])
@@ -172,9 +175,9 @@ def _send_back(heads: list[Tensor], gradients: list[Tensor]) -> None:
     torch.autograd.backward([h for h, _ in kept], [g for _, g in kept])
 
 
-def _parts(count: int, width: int, most: int | None = None) -> Iterator[slice]:
+def _parts(count: int, width: int, most: int | None = None, least: int = 1) -> Iterator[slice]:
     """Slices of so many rows, or columns, that a part of a matrix of that width is not large."""
-    size = max(1, min(most or count, ENTRIES // max(width, 1)))
+    size = max(1, min(most or count, max(least, ENTRIES // max(width, 1))))
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
 
@@ -304,8 +307,8 @@ class _Iterate(torch.autograd.Function):
 
             x, residual = solve(stay, b, lambda x: _ACCURACY / x[:, -1].abs().max().item())
             longest = x[:, -1].abs().max().item()
-            if residual * longest <= _ACCURACY:
-                break
+            if residual * longest <= _ACCURACY or not math.isfinite(residual):
+                break  # embeddings that are not finite give a loss that is not
             if smoothing is not None or jump == HIGHEST:
                 raise ValueError(
                     "neighbours: labels do not arrive at all points over the graph of the nearest "
@@ -329,16 +332,26 @@ class _Iterate(torch.autograd.Function):
         index, moves, labels, phi = ctx.saved_tensors
         everyone, kept = torch.cat([labels, phi]), float(ctx.kept)
 
+        parts = list(_parts(len(index), index.shape[1] * labels.shape[1]))
+
         def stay_transposed(v: Tensor) -> Tensor:
-            sent = (moves[:, :, None] * v[:, None]).flatten(0, 1)
-            back = torch.zeros_like(everyone).index_add_(0, index.flatten(), sent)
+            back = torch.zeros_like(everyone)
+            for rows in parts:
+                sent = moves[rows, :, None] * v[rows, None]
+                back.index_add_(0, index[rows].flatten(), sent.flatten(0, 1))
             return v - kept * back[len(labels) :]
 
         grad = grad - (grad * phi).sum(1, keepdim=True)  # posteriors sum to one
         limit = _ACCURACY / ctx.longest * grad.abs().max().item()
-        visits = kept * solve(stay_transposed, grad, lambda x: limit)[0]
+        visits, residual = solve(stay_transposed, grad, lambda x: limit)
+        if residual > _INEXACT * limit:
+            warnings.warn(
+                "neighbours: the gradient that reaches points through propagated labels is inexact "
+                f"(a residual of {residual:.1e}): raise smoothing, temperature or neighbours",
+                stacklevel=2,
+            )
+        visits = kept * visits
         dmoves = [
-            torch.bmm(everyone[index[rows]], visits[rows, :, None])[:, :, 0]
-            for rows in _parts(len(index), index.shape[1] * labels.shape[1])
+            torch.bmm(everyone[index[rows]], visits[rows, :, None])[:, :, 0] for rows in parts
         ]
         return None, torch.cat(dmoves), None, None

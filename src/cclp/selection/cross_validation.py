@@ -117,10 +117,12 @@ def cross_validate(
     parts = [_Fold(problem, hidden, steps, cache) for hidden in folds]
     simple = [fit_simple_models(problem, part.hidden) | {"graph": part.graph()} for part in parts]
     _say_simple(problem, simple, tested)
+    nets = time.monotonic()
     with problem.report.work("Comparing models on held-back labels", len(folds)) as done:
         for predicted in simple:
-            spent = time.monotonic() - begun
-            if seconds is not None and found.folds and spent * (1 + 1 / found.folds) > seconds:
+            now = time.monotonic()
+            a_fold = (now - nets) / max(1, found.folds)
+            if seconds is not None and found.folds and now - begun + a_fold > seconds:
                 break
             _one_fold(parts.pop(0), candidates, predicted, found)  # and its graph is let go
             done(1)

@@ -84,6 +84,7 @@ export class GridView {
   async search() {
     const words = byId("words").value.trim(), turn = ++this.turn;
     kept.set("words", words);
+    this.of = undefined; // what is found is of no class, and un-ticked
     if (!words) return this.fill([], "Type a part of a file name, of a cell or text, or a class. Then ↓ goes to what is found.");
     try {
       const found = await ask(`api/search?words=${encodeURIComponent(words)}&count=${FOUND}`);

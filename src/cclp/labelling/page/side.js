@@ -83,7 +83,7 @@ function drawAdvice({ advice }) {
 function drawTraining({ training }) {
   const box = byId("training");
   box.hidden = training === null;
-  byId("train-open").disabled = training?.state === "running";
+  byId("train-open").disabled = ["running", "reading"].includes(training?.state);
   if (training === null) return;
   const { state, step, steps, message } = training, parts = [];
   if (state === "running") {
