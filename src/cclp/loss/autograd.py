@@ -18,7 +18,7 @@ REFUSED = (
 def outside_autocast(device: torch.device) -> AbstractContextManager[object]:
     """The precision island: nothing inside is downcast, whatever surrounds it."""
     kind = device.type
-    # Up to PyTorch 2.8 at least, the first cannot be compiled.
+    # Up to PyTorch 2.8 at least, the second cannot be compiled.
     known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(kind)
     if known and torch.is_autocast_enabled(kind):
         return torch.autocast(kind, enabled=False)

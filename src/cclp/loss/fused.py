@@ -68,7 +68,7 @@ def _sorted_by_class(batch: Batch) -> tuple[Batch, Blocks | None]:
 
     Not where that saves little: in a small batch, or with few labels.
     """
-    n, n_l = batch.z.shape[0], batch.num_labeled
+    n, n_l = batch.z.shape[0], batch.y.shape[0]
     if n < _LARGE or 8 * n_l**2 < n**2 or not values_visible(batch.z):
         return batch, None
     order = batch.y.argmax(1).argsort(stable=True)

@@ -57,7 +57,7 @@ def gather_batch(batch: Batch, prior: Prior | None) -> tuple[Batch, Prior | None
     """
     if world_size() == 1:
         return batch, prior
-    labeled, unlabeled = batch.z.tensor_split([batch.num_labeled])
+    labeled, unlabeled = batch.z.tensor_split([batch.y.shape[0]])
     z = torch.cat([gather_rows(labeled), gather_rows(unlabeled)])
     joint = Batch(z, gather_rows(batch.y))
     return joint, None if prior is None else Prior(gather_rows(prior.phi), prior.weight)

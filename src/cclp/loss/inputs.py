@@ -21,10 +21,6 @@ class Batch(NamedTuple):
     z: Tensor
     y: Tensor
 
-    @property
-    def num_labeled(self) -> int:
-        return self.y.shape[0]
-
 
 class Prior(NamedTuple):
     """What is known of the unlabeled points before their graph is looked at.
@@ -147,7 +143,7 @@ def make_prior(prior: Any, prior_weight: object, batch: Batch) -> Prior | None:
         return None
     if not isinstance(prior, Tensor):
         raise TypeError(f"prior must be a torch.Tensor, got {type(prior).__name__}")
-    num_labeled, num_classes = batch.y.shape  # 2.6 does not compile a property
+    num_labeled, num_classes = batch.y.shape
     expected = (batch.z.shape[0] - num_labeled, num_classes)
     if tuple(prior.shape) != expected or not prior.dtype.is_floating_point:
         raise ValueError(

@@ -160,7 +160,7 @@ def posteriors(
         propagation: ``"harmonic"`` (Eq. 5) or ``"symmetric"`` (the paper's footnote).
         prior: takes its share of the posteriors.
     """
-    n_l, y = batch.num_labeled, double(batch.y)
+    n_l, y = batch.y.shape[0], double(batch.y)
     moves = None
     if batch.z.shape[0] == n_l:
         phi = y[:0]

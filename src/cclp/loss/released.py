@@ -22,7 +22,7 @@ def released_loss(batch: Batch, logits: Tensor, chain_steps: int) -> Tensor:
         logits: similarities, (N, N).
         chain_steps: S.
     """
-    n_l = batch.num_labeled
+    n_l = batch.y.shape[0]
     if logits.shape[0] == n_l + 1:  # a single unlabeled sample is dropped
         logits = logits[:n_l, :n_l]
     n = logits.shape[0]
