@@ -100,15 +100,15 @@ def last_weights(run: Path) -> bytes:
     return max(run.glob("checkpoint/*.safetensors")).read_bytes()
 
 
-def measure(kind: str, count: int, folder: Path) -> Row:
+def measure(kind: str, count: int, folder: Path, steps: int = STEPS) -> Row:
     """All commands on data of one size."""
     folder.mkdir(parents=True)
     data = MAKE[kind](folder, count)
     run, other = folder / "run", folder / "other"
-    train = "train", data, "--method", "cclp", "--max-steps", STEPS, "--quiet"
-    first = other / "checkpoint" / f"{STEPS // 2:08}.json"
-    found = {"train": cclp(*train, "--checkpoint-every", STEPS // 2, "--out", run)}
-    cclp(*train, "--checkpoint-every", STEPS // 2, "--out", other, until=first)
+    train = "train", data, "--method", "cclp", "--max-steps", steps, "--quiet"
+    first = other / "checkpoint" / f"{steps // 2:08}.json"
+    found = {"train": cclp(*train, "--checkpoint-every", steps // 2, "--out", run)}
+    cclp(*train, "--checkpoint-every", steps // 2, "--out", other, until=first)
     found["again"] = cclp("train", "--resume", other, "--quiet")
     found["report"] = cclp("report", run)
     predictions = folder / "predictions.csv"

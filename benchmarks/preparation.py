@@ -32,9 +32,8 @@ PROCESSES = (1, 2)
 CLASSES, LABELS, FEATURES = 10, 100, 64
 
 
-def samples(kind: str, data_dir: Path | None) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def samples(kind: str, count: int, data_dir: Path | None) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Samples and their classes, −1 where there is no label."""
-    count = SIZES[kind]
     if kind == "images":
         data = load("mnist", data_dir)
         x, y = data.train_x[:count], data.train_y[:count]
@@ -46,12 +45,14 @@ def samples(kind: str, data_dir: Path | None) -> tuple[NDArray[Any], NDArray[np.
     return x, np.where(np.arange(count) < LABELS, y, -1)
 
 
-def process(rank: int, world: int, folder: str, kind: str, data_dir: Path | None) -> None:
+def process(
+    rank: int, world: int, folder: str, kind: str, count: int, data_dir: Path | None
+) -> None:
     """One of several."""
     torch.set_num_threads(1)
     store = dist.FileStore(f"{folder}/store", world)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
-    x, y = samples(kind, data_dir)
+    x, y = samples(kind, count, data_dir)
     share, times = Share(rank, world), [time.process_time()]
     graph = NeighbourGraph(x, share=share)
     times.append(time.process_time())
@@ -66,13 +67,13 @@ def process(rank: int, world: int, folder: str, kind: str, data_dir: Path | None
     os._exit(0)  # now and then gloo's threads abort a process that ends as others do
 
 
-def measure(kind: str, world: int, data_dir: Path | None) -> Row:
+def measure(kind: str, count: int, world: int, data_dir: Path | None = None) -> Row:
     """A row."""
     with tempfile.TemporaryDirectory() as folder:
-        spawn(process, (world, folder, kind, data_dir), nprocs=world)  # type: ignore[no-untyped-call]
+        spawn(process, (world, folder, kind, count, data_dir), nprocs=world)  # type: ignore[no-untyped-call]
         found = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(world)]
     neighbours, propagation = (round(max(times[i] for times in found), 1) for i in (0, 1))
-    row: Row = {"kind": kind, "samples": SIZES[kind], "processes": world}
+    row: Row = {"kind": kind, "samples": count, "processes": world}
     return row | {"neighbours": neighbours, "propagation": propagation, "sum": found[0][2]}
 
 
@@ -99,7 +100,7 @@ def main() -> None:
     for kind in options.kind or SIZES:
         for world in PROCESSES:
             if {"kind": kind, "processes": world} not in found:
-                found.add(measure(kind, world, options.data_dir))
+                found.add(measure(kind, SIZES[kind], world, options.data_dir))
     print(table(found.rows))
     if options.docs:
         write_between(options.docs, MARKS, table(found.rows))

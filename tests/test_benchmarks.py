@@ -22,8 +22,10 @@ from benchmarks import (
     image_size,
     imbalance,
     lab,
+    large,
     many_classes,
     methods,
+    preparation,
     pseudo_labels,
     scaling,
     soak,
@@ -420,6 +422,31 @@ def test_a_sparse_graph_is_measured_beside_the_whole_one() -> None:
     table = sparse.markdown([*costs, *filled]).splitlines()
     assert table[2].startswith("| 300 | ")
     assert "| – |" in table[3]
+
+
+def test_preparation_is_divided_and_comes_out_the_same() -> None:
+    rows = [preparation.measure("vectors", 600, world) for world in preparation.PROCESSES]
+    assert rows[1]["sum"] == pytest.approx(rows[0]["sum"], rel=1e-6)
+    assert min(row["neighbours"] + row["propagation"] for row in rows) >= 0
+    assert preparation.table(rows).splitlines()[3].startswith("| 600 vectors | 2 | ")
+
+
+def test_commands_are_measured_as_data_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    for name, value in children.environment().items():
+        monkeypatch.setenv(name, value)
+    row = large.measure("vectors", 1_200, tmp_path / "vectors", steps=4)
+    assert row["same"]
+    assert all(row[name]["megabytes"] > 50 for name in large.COMMANDS)
+    assert all(row[name]["seconds"] > 0 for name in large.COMMANDS)
+    assert len((tmp_path / "vectors/predictions.csv").read_text().splitlines()) == 1_201
+    photos = large.make_images(tmp_path, 1_010)
+    assert len(list((photos / "unlabeled").iterdir())) == 10
+    assert len(list(photos.rglob("*.png"))) == 1_010
+    assert "| yes |" in large.table([row])
+    with pytest.raises(RuntimeError, match="has ended with 2"):
+        large.cclp("train", tmp_path / "nothing")
 
 
 def test_what_the_loss_adds_is_a_paired_difference(
