@@ -8,7 +8,7 @@ public name is used (PEP 562).
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 _HOME = {
     "CCLPLoss": "loss.cclp",
