@@ -1,8 +1,13 @@
 """Options that were renamed are refused with the new name."""
 
-import pytest
+from typing import Any
 
+import pytest
+import torch
+
+import cclp
 from cclp.cli import RENAMED, main
+from cclp.sklearn import CCLPClassifier
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -59,3 +64,19 @@ def test_reproduce_keeps_its_own_labels(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_renamed_recipe_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "recipe digits is now short" in refusal(capsys, "train", "digits", "--recipe", "digits")
+
+
+def test_arguments_of_an_earlier_version_work_with_a_warning() -> None:
+    z, y = torch.randn(9, 4, generator=torch.Generator().manual_seed(0)), torch.arange(4) % 2
+    old: dict[str, Any] = {"steps": 2}
+    expected = cclp.cclp_loss(z[:4], y, z[4:], num_classes=2, chain_steps=2)
+    with pytest.warns(FutureWarning, match="cclp_loss: steps is called chain_steps"):
+        assert cclp.cclp_loss(z[:4], y, z[4:], num_classes=2, **old) == expected
+    with pytest.warns(FutureWarning, match="CCLPLoss: steps is called"):
+        assert cclp.CCLPLoss(2, **old)(z[:4], y, z[4:]) == expected
+    with pytest.warns(FutureWarning, match="graph_health: steps is called"):
+        cclp.graph_health(z[:4], y, z[4:], num_classes=2, **old)
+    with pytest.warns(FutureWarning, match="CCLPClassifier: steps is called"):
+        assert CCLPClassifier(**old).get_params()["chain_steps"] == 2
+    with pytest.raises(TypeError, match="give one of them"):
+        cclp.CCLPLoss(2, chain_steps=3, **old)

@@ -21,11 +21,13 @@ from cclp.loss.propagation import (
 from cclp.loss.released import SMOOTHING, released_loss
 from cclp.loss.sparse import Settings as SparseSettings
 from cclp.loss.sparse import sparse_loss
+from cclp.renamed import renamed
 
 Normalization = Literal["nodes", "pairs"]
 NORMALIZATIONS = ("nodes", "pairs")
 
 
+@renamed("steps", "chain_steps")
 def cclp_loss(
     z_labeled: Tensor,
     labels: Tensor,
@@ -200,6 +202,7 @@ class CCLPLoss(nn.Module):
         torch.Size([30, 8])
     """
 
+    @renamed("steps", "chain_steps")
     def __init__(
         self,
         num_classes: int,

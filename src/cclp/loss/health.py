@@ -13,6 +13,7 @@ from cclp.loss.graph import Similarity, double, make_metric, similarities
 from cclp.loss.inputs import make_batch
 from cclp.loss.paths import class_shares
 from cclp.loss.propagation import Propagation, check_propagation, check_smoothing, posteriors
+from cclp.renamed import renamed
 
 Code = Literal["collapsed", "isolated", "uncertain", "unreachable"]
 LIMITS = {  # beyond them, a warning; by field of GraphHealth
@@ -97,6 +98,7 @@ class GraphHealth(NamedTuple):
         return [HealthWarning(*known[name]) for name in LIMITS if values[name] > LIMITS[name]]
 
 
+@renamed("steps", "chain_steps")
 @torch.no_grad()
 def graph_health(
     z_labeled: Tensor,

@@ -22,6 +22,7 @@ from cclp.data.weights import (
 )
 from cclp.files import read_bytes, write_bytes
 from cclp.progress import Reporter, make_reporter
+from cclp.renamed import renamed
 from cclp.selection.problem import Candidate, Problem
 from cclp.sklearn.base import FLOATS
 from cclp.sklearn.parameters import (
@@ -220,6 +221,7 @@ class CCLPClassifier(Predictor):
     (5, 128)
     """
 
+    @renamed("steps", "chain_steps")
     def __init__(
         self,
         *,
