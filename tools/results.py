@@ -51,8 +51,8 @@ HEADINGS = {  # of the tables of one kind, and under which conditions each was m
     "table1-peers": (
         "Some of the generative peers with other steps",
         "Recipe `short` as above, but more steps, or fewer where a network takes long; "
-        "`improved_gan` with two threads in bfloat16, the others but for `ladder_gamma` in "
-        "float32.",
+        "`ali` and `bad_gan` in float32, the others in bfloat16, `improved_gan` with two threads. "
+        "The minutes of `ladder` include long pauses: it takes about 20.",
     ),
     "table1-fast": (
         "Ours: the recipe `fast`",
