@@ -340,7 +340,7 @@ def test_a_run_directory_cannot_name_code(mine: Path, digits: Path) -> None:
         ("--net mine:FIVE", "mine.py has no function or class FIVE"),
         ("--net sys:nothing", "sys has no function or class nothing"),
         ("--net mine:make_none", "net 'mine:make_none' failed: TypeError: make_none()"),
-        ("--net mine:make_broken", "net 'mine:make_broken' failed: RuntimeError: mat1 and mat2"),
+        ("--net mine:make_broken", "net 'mine:make_broken' failed: RuntimeError: "),
         ("--net leaves:make_net", "cannot be imported: SystemExit: 3"),
         ("--method mine:make_none", "method 'mine:make_none' failed: TypeError"),
         ("--net nowhere:make_net", "cannot be imported: ModuleNotFoundError"),
