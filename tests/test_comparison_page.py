@@ -31,7 +31,7 @@ def test_label_propagation(name: str, folder: str) -> None:
 def test_recipes() -> None:
     runs = [result(f"time-to-accuracy/test/fast-seed{seed}.json")["error"] for seed in range(5)]
     assert f"| ours, everything | {percent(runs).text()} | random affine |" in PAGE
-    paper = percent([result("mnist-100-short-9000/result.json")["error"]])
+    paper = percent([result("table1-paper/runs/mnist-100-cclp-seed0/result.json")["error"]])
     assert f"| ours, as in the paper | {paper.text()} | none |" in PAGE
     svhn, cifar = (
         percent([result(f"time-to-accuracy/{data}/fast-seed0.json")["error"]]).text()

@@ -45,7 +45,12 @@ def test_digits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "max_steps"), [("mnist-100-short-9000", 9000), ("mnist-100-short", 3000)]
+    ("run", "max_steps"),
+    [
+        ("table1-paper/runs/mnist-100-cclp-seed0", 45_000),
+        ("mnist-100-short-9000", 9000),
+        ("mnist-100-short", 3000),
+    ],
 )
 def test_mnist(run: str, max_steps: int) -> None:
     content = upgrade_result(result(f"{run}/result.json"))

@@ -143,7 +143,8 @@ def made(records: list[dict[str, Any]]) -> str:
     """How the runs of a study were made: their number, steps, threads and data."""
     threads = {record["environment"]["machine"]["threads"] for record in records}
     steps = sorted({record["recipe"]["max_steps"] for record in records})
-    text = f"{len(records)} runs of {', '.join(f'{count:,}' for count in steps)} steps, "
+    text = f"{len(records)} run{'s' * (len(records) != 1)} of "
+    text += f"{', '.join(f'{count:,}' for count in steps)} steps, "
     text += f"{' or '.join(map(str, sorted(threads)))} thread{'s' * (threads != {1})}."
     if not all(record["verified"] for record in records):
         text += " SVHN is reconstructed from 28 × 28 copies."
