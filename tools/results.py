@@ -61,7 +61,7 @@ HEADINGS = {  # of the tables of one kind, and under which conditions each was m
     "table1-peers": (
         "Some of the generative peers with other steps",
         "Recipe `short` as above, but more steps, or fewer where a network takes long; "
-        "`ali` and `bad_gan` in float32, the others in bfloat16, `improved_gan` with two threads. "
+        "`bad_gan` in float32, the others in bfloat16, `improved_gan` with two threads. "
         "The minutes of `ladder` include long pauses: it takes about 20.",
     ),
     "table1-fast": (
