@@ -101,12 +101,14 @@ class Loop:
 
     def check_network(self) -> None:
         """Believe the graph again if a class that the network knows is gone."""
+        engine = self.engine
+        network = None if engine is None else engine.network
+        if engine is None or network is None or self._are_there(network.classes):
+            return  # nearly always: the lock may be held as long as an answer is propagated
         with self._engine_lock:
-            network = None if self.engine is None else self.engine.network
-            if network is not None and not self._are_there(network.classes):
-                assert self.engine is not None
-                self.engine.take(None)
-                self._took(self.engine)
+            if engine.network is network:
+                engine.take(None)
+                self._took(engine)
 
     def _are_there(self, classes: Sequence[int]) -> bool:
         with self._lock:
@@ -179,10 +181,11 @@ class Loop:
         with self._engine_lock:
             if training.run is not run:  # another one was begun
                 return
-            if network is not None and not self._are_there(network.classes):
-                network, problem = None, "its predictions are not used: a class of it is gone"
             if network is not None:
                 engine.take(network)
+                if not self._are_there(network.classes):  # now: check_network sees it from here on
+                    engine.take(None)
+                    network, problem = None, "its predictions are not used: a class of it is gone"
                 self._took(engine)
             training.problem, training.is_believed = problem, network is not None
 
